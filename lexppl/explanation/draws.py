@@ -1,7 +1,7 @@
 """Draws for a chunk of rows: of p(z | x), or of p(z | x, y) by importance resampling."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from torch import Tensor
 from lexppl.distributions.support import lists_labels
 from lexppl.effects import LABEL_PLATE
 from lexppl.inference.mask_plates import MaskList, MaskTree, plate_of
+from lexppl.inference.objective.dependence import RESPONSE, is_response
 from lexppl.inference.objective.program import ParticleTrace, Site, of_first_particle, row_marginals
 
 FEWEST = 5  # Weights of a tail that a distribution can be fitted to
@@ -153,7 +154,6 @@ def by_draw(values: NDArray[np.float64], draws: int, are_draws: bool) -> NDArray
 
 
 Again = Callable[[Mapping[str, Tensor], int], Mapping[str, Site]]
-RESPONSE = "y"  # The site of the response, by the convention of explainers
 
 
 @dataclass
@@ -358,19 +358,25 @@ def posterior_draws(
     imputations: int,
     draws: int,
     again: Again | None = None,
+    beside: Collection[str] = (),
 ) -> RowDraws:
     """D draws of p(z | x, y) by importance resampling of a run's P proposals, or from all P masks.
 
     Pairs of a row's mask and imputation are resampled by `w_lk = p(y | x̃_lk) p(z_l) / q(z_l)`; of
     probabilities of labels normalised weights are averaged, Σ_c p(c) p(z | x, y = c). Masks of all
     rows and of groups are weighed by the responses below them and drawn first; `log_evidence` is
-    then log p(y_n | x_n) given these. `again` runs the program without y for new responses.
+    then log p(y_n | x_n) given these, and given what is observed `beside` y. Of a run without y the
+    weights are of what is beside it. `again` runs the program without y for new responses.
 
     Raises:
         FloatingPointError: a weight is NaN.
     """
     at_level = max(tree.levels.values())
-    counts, weights = _weights(run, tree, listed, particles, imputations)
+    weighed = without_new_responses(run)
+    counts, weights = _weights(weighed, tree, listed, particles, imputations)
+    given = []
+    if beside:
+        given = _weights(weighed.weighing(beside), tree, listed, particles, imputations)[1]
     last = len(weights) - 1
     observed = [site for site, _ in run.weighted if site.observed]
     in_rows = last > 0 and all(plate_of(site) == tree.plates[-1] for site in observed)
@@ -394,6 +400,8 @@ def posterior_draws(
             chosen = torch.multinomial(own.flatten(0, 1), 1).reshape(draws, entries)
         if level == last and in_rows:
             evidence = torch.logsumexp(flat, -2)
+            if given:
+                evidence = evidence - torch.logsumexp(given[level], -2).reshape(evidence.shape)
             evidence = evidence[at, every] if len(flat) > 1 else evidence
         at = at * candidates + chosen
         reached = (reached[:, above].unsqueeze(1) * share).flatten(0, 1)
@@ -413,6 +421,12 @@ def posterior_draws(
     pair = (at % imputations) * particles + at.div(imputations, rounding_mode="floor")
     y, probability = predicted(run, pair, imputations, particles, again, above_last, tree)
     return RowDraws(masks, means, y, probability, evidence, ess, pareto)
+
+
+def without_new_responses(run: ParticleTrace) -> ParticleTrace:
+    """A run without the responses that it draws, which say nothing of its masks."""
+    drawn = [n for n, s in run.sites.items() if is_response(n) and not s.observed]
+    return run.without(drawn) if drawn else run
 
 
 def _weights(

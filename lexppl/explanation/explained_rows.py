@@ -10,12 +10,11 @@ from typing import Any, Self
 import numpy as np
 import torch
 import xarray as xr
-from pyro.distributions import Unit
 from torch import Tensor
 
 from lexppl import __version__
 from lexppl.effects import weights_first
-from lexppl.explanation.draws import RESPONSE
+from lexppl.explanation.draws import RESPONSE, without_new_responses
 from lexppl.explanation.given_program import (
     as_fitted,
     refuse_uncovered,
@@ -51,8 +50,18 @@ from lexppl.explanation.row_plan import (
 )
 from lexppl.inference.contexts import keep_parameters_local, seed_generators
 from lexppl.inference.mask_plates import MaskList, MaskTree
-from lexppl.inference.objective.dependence import match_program, refuse_batch_dependence
-from lexppl.inference.objective.program import ParticleProgram, refuse_coupled_rows, sample_nodes
+from lexppl.inference.objective.dependence import (
+    match_program,
+    observed_without_y,
+    refuse_batch_dependence,
+)
+from lexppl.inference.objective.program import (
+    Draw,
+    ParticleProgram,
+    ParticleTrace,
+    refuse_coupled_rows,
+    sample_nodes,
+)
 from lexppl.inference.predictive import FittedProgram, drawing, row_chunks
 from lexppl.inference.training.result import FitResult
 from lexppl.inference.training.rows import DIRICHLET
@@ -168,7 +177,7 @@ def explained_rows(
             raise ValueError(f"draws=0 takes E[z | x] from the masks' distribution, and {reason}")
         first = rows.arguments(slice(0, None)) if part is None else part.first
         tree, listed = None, None
-        if rows.y is not None:
+        if rows.y is not None or sites.beside:
             with drawing(how.seed, rows.x.device):
                 tree, listed = _observed(result, first, sites, how.proposals)
         plan = RowPlan(result, rows, how, sites, draws, known.means, tree, listed)
@@ -285,21 +294,25 @@ def _observed(
     args = tuple(None if values is None else values[few] for values in first)
     program = ParticleProgram(result.models[0], result.guides[0], args)
     match_program(program)
-    run = program.run()
+
+    def again(masks: int, draw: Draw | None = None) -> ParticleTrace:
+        return without_new_responses(program.run(masks, 1, draw))
+
+    run = again(1)
     observed = [site for site, _ in run.weighted if site.observed]
-    if not any(
-        s.name.split("_")[0] == RESPONSE or isinstance(s.distribution, Unit) for s in observed
-    ):
+    beside = observed_without_y(program)
+    if args[1] is not None and all(site.name in beside for site in observed):
         raise ValueError(
             "y is given, and the program has no site 'y' inside mask_particles() to observe it, no "
-            f"sites 'y_…', nor a pyro.factor; it observes {[site.name for site in observed]}"
+            f"other response, nor a pyro.factor; it observes {[site.name for site in observed]}"
         )
     refuse_coupled_rows(observed)
     names = [site.name for site in sites.masks]
-    tree = MaskTree.of(run, lambda masks, draw: program.run(masks, 1, draw), names)
+    tree = MaskTree.of(run, again, names)
     shared = not tree.is_of_rows
     listed = None
-    if is_listed(proposals) or (proposals is None and (sites.has_outer_latents or shared)):
+    alone = bool(sites.beside) and not sites.has_outer_latents
+    if is_listed(proposals) or (proposals is None and (sites.has_outer_latents or shared or alone)):
         try:
             if shared and not sites.are_together:
                 raise ValueError("all rows are observed in one, with masks of their own each")
@@ -310,7 +323,8 @@ def _observed(
                     f"proposals=math.inf lists every mask, and {error}; give proposals=4, by which "
                     "masks are drawn and resampled by importance"
                 ) from None
-        if listed is not None and (shared or proposals is not None or len(listed) <= OF_ITS_OWN):
+        of_any_number = shared or alone or proposals is not None
+        if listed is not None and (of_any_number or len(listed) <= OF_ITS_OWN):
             return tree, listed
     return tree.of_one_weight() if len(set(tree.levels.values())) > 1 else tree, None
 

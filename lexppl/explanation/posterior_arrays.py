@@ -106,8 +106,9 @@ def coordinate_values(values: Sequence[Any] | np.ndarray) -> np.ndarray:
     return array if array.dtype.kind in "iuf" else np.asarray([str(value) for value in values])
 
 
-WEIGHTED = "mean of p(z | x, y), by the weights of proposals"
-LISTED = "mean of p(z | x, y), over all masks"  # What E[z | x, y] says of itself
+# What E[z | x, y] says of itself, and E[z | x] where something is observed without y.
+WEIGHTED = "mean of p(z | {}), by the weights of proposals"
+LISTED = "mean of p(z | {}), over all masks"
 # Of E[z | x, θ] of all chains, draws, rows and features, beyond which its mean over rows is kept
 # alone.
 MOST_NUMBERS = 2**23
@@ -157,7 +158,7 @@ class PosteriorArrays:
                 self._add_response(sites.response, result.class_names, self._groups(source)[2])
         if given_y and not sites.has_outer_latents:
             self._add_prior()
-        if given_y and plan.listed is None:
+        if (given_y or sites.beside) and plan.listed is None:
             for name in ("weight_ess", "weight_pareto_k"):
                 self._add("sample_stats", name, ("chain", *self._plate_dims(first)))
         self._has_likelihood = given_y and (not joint or sites.are_together)
@@ -288,8 +289,10 @@ class PosteriorArrays:
         if source == named.PRIOR:
             return
         origin = GUIDED if source == named.GUIDE else STATED
-        if source == named.GIVEN_XY:
+        if self._plan.are_weighed(source):
             origin = WEIGHTED if self._plan.listed is None else LISTED
+            given = ["x", *sorted(self._sites.beside - {"x"})]
+            origin = origin.format(", ".join(given + ["y"] * (source == named.GIVEN_XY)))
         elif not site.states_mean:
             origin = "mean of the draws"
         mean = self._mean_name(site, source)

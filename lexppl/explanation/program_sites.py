@@ -11,11 +11,12 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from lexppl.effects import BEFORE_PARTICLES, MASK_KIND, MASK_KINDS, ParticleCounts, weights_first
-from lexppl.explanation.draws import RESPONSE, is_of_all_rows, label_values, states_mean, value_of
+from lexppl.explanation.draws import is_of_all_rows, label_values, states_mean, value_of
 from lexppl.explanation.reading.masks import BY_GUIDE
 from lexppl.inference.contexts import seeded
 from lexppl.inference.mask_plates import plate_of
-from lexppl.inference.objective.program import steady_nodes
+from lexppl.inference.objective.dependence import RESPONSE, is_response, observed_without_y
+from lexppl.inference.objective.program import ParticleProgram, steady_nodes
 from lexppl.inference.objective.site import Site
 from lexppl.inference.posterior.global_draws import Unstated
 from lexppl.inference.posterior.global_latents import latents_of
@@ -66,7 +67,8 @@ class SharedSite:
 @dataclass(frozen=True)
 class ProgramSites:
     """The masks of a program, its response, whether it has latents outside the mask plate, those of
-    them that rows share, the names of all sites, and of plates over rows."""
+    them that rows share, the names of all sites, of plates over rows, and of what is observed
+    without y (`beside`), which all masks are given."""
 
     masks: tuple[MaskSite, ...]
     response: Response | None
@@ -77,6 +79,7 @@ class ProgramSites:
     layers: LayerWidths = NARROW  # Of its networks
     # Masks that its guide draws given x alone, by the names `<site>_by_guide`.
     guided: tuple[MaskSite, ...] = ()
+    beside: frozenset[str] = frozenset()
 
     @property
     def has_prior(self) -> bool:
@@ -98,8 +101,10 @@ class ProgramSites:
 def sites_of(model: Callable[..., Any], x: Tensor, guide: Any = None) -> ProgramSites:
     """Run a program once on a few rows without y, and see what it and its guide sample."""
     sites = [Site.of(node) for node in steady_nodes(weights_first(model), (x, None)).values()]
+    inside = {site.name for site in sites if site.observed and site.in_particles}
+    beside = observed_without_y(ParticleProgram(model, None, (x, None))) if inside else frozenset()
     # What is named as a response is observed, where y is given.
-    masks = (site for site in sites if site.is_mask and site.name.split("_")[0] != RESPONSE)
+    masks = (site for site in sites if site.is_mask and not is_response(site.name))
     found = [site for site in masks if len(site.distribution.event_shape) == 1]
     if not found:
         raise ValueError(
@@ -128,6 +133,7 @@ def sites_of(model: Callable[..., Any], x: Tensor, guide: Any = None) -> Program
         of_rows if outer else frozenset(),
         layer_widths(model),
         _guided(guide, described, x),
+        beside & inside,
     )
 
 

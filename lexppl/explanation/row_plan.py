@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -35,6 +35,8 @@ def needs_draws(sites: ProgramSites, y: Tensor | None) -> str | None:
     unstated = [s.name for s in every if not s.states_mean or s.kind is None]
     if y is not None:
         return "masks given y are draws"
+    if sites.beside:
+        return f"{sorted(sites.beside)} are observed without y, by which masks are weighed"
     if sites.has_outer_latents:
         return "the program has latents outside mask_particles(), over which masks are averaged"
     if unstated:
@@ -151,8 +153,9 @@ class Explaining:
 
 @dataclass(frozen=True)
 class RowPlan:
-    """The draws of a row: D of them, E[z | x] of each chain, and given y the tree of the masks'
-    plates with the list of all masks, or None for proposals."""
+    """The draws of a row: D of them, E[z | x] of each chain, and of masks that are weighed, by y or
+    by what is observed without it, the tree of their plates with the list of all masks, or None for
+    proposals."""
 
     result: FitResult
     rows: NamedRows
@@ -168,6 +171,10 @@ class RowPlan:
         """Whether masks of several rows are weighed together, given y."""
         return self.tree is not None and not self.tree.is_of_rows
 
+    def are_weighed(self, source: str) -> bool:
+        """Whether masks are weighed, and not drawn from their law."""
+        return source == GIVEN_XY or (source != GUIDE and bool(self.sites.beside))
+
     @property
     def masks(self) -> int:
         """L, the masks that are weighed, for each draw of latents outside the mask plate."""
@@ -180,13 +187,13 @@ class RowPlan:
             return OF_ITS_OWN if own else OF_A_POOL * self.draws
         return int(self.how.proposals) * (1 if own else self.draws)
 
-    def rows_at_once(self, given_y: bool) -> int:
+    def rows_at_once(self, are_weighed: bool) -> int:
         """Number of rows of a chunk, B."""
         rows = self.rows
-        if self.sites.are_together or (given_y and self.is_joint):
+        if self.sites.are_together or (are_weighed and self.is_joint):
             return len(rows)
         draws = 1 if self.sites.has_outer_latents else self.draws
-        particles = max(1, (self.masks if given_y else draws) * self.how.imputations, draws)
+        particles = max(1, (self.masks if are_weighed else draws) * self.how.imputations, draws)
         return rows_at_once(
             rows.x, particles, self.how.rows_per_chunk, self.sites.widest, self.sites.layers
         )
@@ -195,13 +202,13 @@ class RowPlan:
         self, program: FittedProgram, arrays: PosteriorArrays, chain: int, block: slice, source: str
     ) -> None:
         """Fill the arrays with a chain's masks of a block of rows, drawn chunk by chunk."""
-        given_y = source == GIVEN_XY
-        size = self.rows_at_once(given_y)
+        are_weighed = self.are_weighed(source)
+        size = self.rows_at_once(are_weighed)
         for start in range(block.start, block.stop, size):
             chunk = slice(start, min(start + size, block.stop))
             x, y = self.rows.arguments(chunk)
-            if given_y:
-                drawn = self._given_y(program, (x, y))
+            if are_weighed:
+                drawn = self._weighed(program, (x, y if source == GIVEN_XY else None))
             elif source == GUIDE:
                 guided = [site.name.removesuffix(BY_GUIDE) for site in self.sites.guided]
                 of_guide = partial(draws_given_x, suffix=BY_GUIDE, kept=self.draws)
@@ -216,21 +223,32 @@ class RowPlan:
                 drawn = together([draws_given_x(run.sites, names, k) for run, _ in runs])
             arrays.write(chain, chunk, drawn, source)
 
-    def _given_y(self, program: FittedProgram, args: tuple[Tensor, Tensor | None]) -> RowDraws:
+    def _weighed(self, program: FittedProgram, args: tuple[Tensor, Tensor | None]) -> RowDraws:
         names = [site.name for site in self.sites.masks]
         listed, tree = self.listed, self.tree
         if tree is None:
-            raise ValueError("masks given y need y")
+            raise ValueError("masks that are weighed need a tree")
         imputations = self.how.imputations if listed is None else 1
-        runs_of = program.proposing() if listed is None else program
+        proposes = listed is None and args[1] is not None
+        runs_of = program.proposing() if proposes else program
         give = None if listed is None else listed.give
         again = partial(program.again, args[0])
-        return together(
+        beside = () if args[1] is None else self.sites.beside
+        drawn = together(
             [
-                posterior_draws(run, tree, listed, names, self.masks, imputations, count, again)
+                posterior_draws(
+                    run, tree, listed, names, self.masks, imputations, count, again, beside
+                )
                 for run, count in runs_of.runs(args, imputations, masks=self.masks, draw=give)
             ]
         )
+        if args[1] is None:
+            # What says how far to trust weights stands beside y, where that is given.
+            reliability = (
+                {} if self.rows.y is None else {"weight_ess": None, "weight_pareto_k": None}
+            )
+            drawn = replace(drawn, log_evidence=None, **reliability)
+        return drawn
 
 
 def is_listed(proposals: float | None) -> bool:

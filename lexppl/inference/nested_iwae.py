@@ -199,7 +199,10 @@ class NestedIWAE(Objective):
             self._matched[program.model] = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_matched": weakref.WeakKeyDictionary()}
+        return {name: value for name, value in vars(self).items() if name != "_matched"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _matched=weakref.WeakKeyDictionary())
 
     def loss(self, model: Program, guide: Program | None, *args: Any, **kwargs: Any) -> float:
         """Minus the bound, as a number."""

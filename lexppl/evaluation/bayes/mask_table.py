@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -127,7 +127,7 @@ def mask_table(
     likelihood = by_mask(run)
     prior = listed.log_prior(run).expand_as(likelihood)
     if beside:
-        given = by_mask(_without_responses(run, beside))
+        given = by_mask(run.weighing(beside))
         prior = (prior + given).log_softmax(0)
         likelihood = torch.where(given.isneginf(), 0.0, likelihood - given)
     return MaskTable(values[:, 0], prior, likelihood)
@@ -143,12 +143,6 @@ def _matched(
     beside = observed_without_y(program)
     _refuse_unobserved(program.run(), beside)
     return beside
-
-
-def _without_responses(run: ParticleTrace, beside: Collection[str]) -> ParticleTrace:
-    """A run whose weights have what it observes beside y alone."""
-    observed = [site.name for site, _ in run.weighted if site.observed]
-    return replace(run, unweighted=[*run.unweighted, *(n for n in observed if n not in beside)])
 
 
 def _tree(program: ParticleProgram, first: ParticleTrace) -> MaskTree:
@@ -216,7 +210,7 @@ def _row_likelihood(
         sites = [s for s in run.sites.values() if s.observed and s.name not in beside]
         terms = [(s, 1.0) for s in sites if not (s.is_penalty or s.is_deterministic)]
         return by_row(log_weight_of(terms))
-    given = _without_responses(run, beside).log_weight
+    given = run.weighing(beside).log_weight
     return by_row(run.log_weight) - (0.0 if given is None else by_row(given))
 
 
@@ -266,7 +260,7 @@ def row_log_likelihood(
 
         if not beside:
             return summed(run) - (0.0 if names else math.log(count))
-        return summed(run) - summed(_without_responses(run, beside))
+        return summed(run) - summed(run.weighing(beside))
 
     with drawing(seed, x.device):
         at = {name: values[0] for name, values in samples.items()}

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -161,6 +161,16 @@ class ParticleTrace:
         ]
         """Latent sites within the particle plates in the order of their draws, each with the
         distribution it was drawn from."""
+
+    def without(self, names: Collection[str]) -> "ParticleTrace":
+        """The run without some of its sites."""
+        sites = {name: site for name, site in self.sites.items() if name not in names}
+        return replace(self, sites=sites)
+
+    def weighing(self, names: Collection[str]) -> "ParticleTrace":
+        """The run with weights of these alone of all that it observes."""
+        others = [s.name for s, _ in self.weighted if s.observed and s.name not in names]
+        return replace(self, unweighted=[*self.unweighted, *others])
 
     @property
     def mask_sites(self) -> list[Site]:
