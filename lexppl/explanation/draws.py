@@ -1,9 +1,11 @@
 """Draws for a chunk of rows: of p(z | x), or of p(z | x, y) by importance resampling."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -14,9 +16,13 @@ from torch import Tensor
 
 from lexppl.distributions.support import lists_labels
 from lexppl.effects import LABEL_PLATE
+from lexppl.explanation.reading.masks import BY_GUIDE
 from lexppl.inference.mask_plates import MaskList, MaskTree, plate_of
 from lexppl.inference.objective.dependence import RESPONSE, is_response
 from lexppl.inference.objective.program import ParticleTrace, Site, of_first_particle, row_marginals
+
+if TYPE_CHECKING:
+    from lexppl.explanation.program_sites import MaskSite
 
 FEWEST = 5  # Weights of a tail that a distribution can be fitted to
 PRIOR_WEIGHT, PRIOR_K = 10, 0.5
@@ -168,6 +174,7 @@ class RowDraws:
         log_evidence: `(P, B)`, log 1/(LK) Σ w for each of P values of θ, D of them or one.
         weight_ess, weight_pareto_k: `(B,)`, of the proposed masks.
         means_by_draw: `(D, B, G)` by site, `means` given each θ_d.
+        named: `(D, E, *event)` by `pyro.deterministic` site.
     """
 
     masks: dict[str, Tensor]
@@ -178,19 +185,20 @@ class RowDraws:
     weight_ess: Tensor | None = None
     weight_pareto_k: Tensor | None = None
     means_by_draw: dict[str, Tensor] | None = None
+    named: dict[str, Tensor] = field(default_factory=dict)
 
 
 def draws_given_x(
     sites: Mapping[str, Site],
-    names: Sequence[str],
+    described: Sequence[MaskSite],
     imputations: int = 1,
     *,
-    suffix: str = "",
     kept: int | None = None,
 ) -> RowDraws:
     """What a run of D masks and K imputations without y has drawn: p(z | x), or q(z | x)."""
-    masks = {name: value_of(sites[name]) for name in names}
-    draws = len(masks[names[0]])
+    drawn = {mask.name: sites[mask.name.removesuffix(BY_GUIDE)] for mask in described}
+    masks = {mask.name: mask.by_entry(value_of(drawn[mask.name])) for mask in described}
+    draws = len(masks[described[0].name])
     response = sites.get(RESPONSE)
     y = probability = None
     if response is not None and not response.has_own_plates:
@@ -199,10 +207,15 @@ def draws_given_x(
         y = y.squeeze(1) if is_of_all_rows(response) else y
         probability = _label_probability(response, imputations, draws)
     return RowDraws(
-        masks={name + suffix: mask[:kept] for name, mask in masks.items()},
-        means={name + suffix: _selection(sites[name], mask) for name, mask in masks.items()},
+        masks={name: mask[:kept] for name, mask in masks.items()},
+        means={m.name: selection_of(drawn[m.name], m, masks[m.name]) for m in described},
         y=y,
         label_probability=None if probability is None else probability.mean((1, 2)).T,
+        named={
+            name: values_by_entry(site, imputations, draws)[0]
+            for name, site in sites.items()
+            if is_named_value(site)
+        },
     )
 
 
@@ -232,6 +245,7 @@ def together(parts: Sequence[RowDraws]) -> RowDraws:
         weight_ess=joined("weight_ess", mean),
         weight_pareto_k=joined("weight_pareto_k", lambda each: torch.stack(each).median(0).values),
         means_by_draw={name: torch.cat([each[name] for each in by_draw]) for name in first.means},
+        named={name: torch.cat([part.named[name] for part in parts]) for name in first.named},
     )
 
 
@@ -284,12 +298,12 @@ def _over_particles(value: Tensor, imputations: int, masks: int, event_dim: int 
     return value.expand(*shape[: kept - 3], imputations, masks, *shape[kept - 1 :])
 
 
-def _selection(site: Site, drawn: Tensor) -> Tensor:
+def selection_of(site: Site, mask: MaskSite, drawn: Tensor) -> Tensor:
     """E[z | x] by the distribution `(B, G)`, averaged over particles; of the draws where it states
     none."""
     if not states_mean(site):
         return drawn.mean(0, dtype=torch.float64)
-    mean: Tensor = site.distribution.mean
+    mean = mask.by_entry(site.distribution.mean)
     if mean.dim() == 3 and not bool((mean == mean[:1]).all()):
         return mean.mean(0)
     return of_first_particle(mean)
@@ -353,7 +367,7 @@ def posterior_draws(
     run: ParticleTrace,
     tree: MaskTree,
     listed: MaskList | None,
-    names: Sequence[str],
+    described: Sequence[MaskSite],
     particles: int,
     imputations: int,
     draws: int,
@@ -411,16 +425,38 @@ def posterior_draws(
         if level < last:
             above_last.append(which)
         by_mask = reached.unflatten(0, (-1, repeats)).sum(1)
-        for name in (name for name in names if tree.levels[name] == level):
-            value = value_of(run.sites[name])
+        for mask in (mask for mask in described if tree.levels[mask.name] == level):
+            value = mask.by_entry(value_of(run.sites[mask.name]))
             value = value.expand(particles, *value.shape[-2:])
-            masks[name] = value[which, torch.arange(value.shape[-2], device=at.device)]
-            means[name] = (by_mask.unsqueeze(-1) * value[::below]).sum(0)
+            masks[mask.name] = value[which, torch.arange(value.shape[-2], device=at.device)]
+            means[mask.name] = (by_mask.unsqueeze(-1) * value[::below]).sum(0)
         if listed is None and level == at_level:
             ess, pareto = reliability(by_mask, weight.isneginf().all(-2).flatten())
     pair = (at % imputations) * particles + at.div(imputations, rounding_mode="floor")
     y, probability = predicted(run, pair, imputations, particles, again, above_last, tree)
-    return RowDraws(masks, means, y, probability, evidence, ess, pareto)
+    named: dict[str, Tensor] = {}
+    for name, site in run.sites.items():
+        if is_named_value(site):
+            values = values_by_entry(site, imputations, particles).flatten(0, 1)
+            entries = torch.arange(values.shape[1], device=at.device)
+            named[name] = values[[*above_last, pair][tree.level_of(site)], entries]
+    return RowDraws(masks, means, y, probability, evidence, ess, pareto, named=named)
+
+
+def is_named_value(site: Site) -> bool:
+    """Whether a site is a `pyro.deterministic` value inside `mask_particles()`."""
+    return site.is_deterministic and site.in_particles
+
+
+def values_by_entry(site: Site, imputations: int, masks: int) -> Tensor:
+    """Values `(K, L, E, *event)` of a `pyro.deterministic` site, which Pyro takes as one event: in
+    a plate at dim −1 of its entries, else of all rows, where its particles may come last."""
+    value, stated = value_of(site), len(site.distribution.event_shape)
+    batch = value.dim() - stated if stated < value.dim() else 2 + site.in_imputations
+    if plate_of(site) is None and not (value.dim() >= batch and value.shape[batch - 1] == 1):
+        value = value.unsqueeze(batch - 1) if value.dim() >= batch - 1 else value
+    event = max(0, value.dim() - batch)
+    return _over_particles(value, imputations, masks, event)
 
 
 def without_new_responses(run: ParticleTrace) -> ParticleTrace:

@@ -104,7 +104,7 @@ class KnownProgram:
             sites = sites_of(result.model, x[:1], guide)
         except torch.linalg.LinAlgError:
             sites = sites_of(result.model, x[:BLOCK], guide)
-        means = [StatedMeans([site.name for site in sites.masks]) for _ in result.models]
+        means = [StatedMeans(sites.masks) for _ in result.models]
         return cls(sites, means, _parts(result), _kind(x))
 
     @property

@@ -1,6 +1,6 @@
 """Rows to be explained, checked against the fit, and the names of rows, entries and dimensions."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from lexppl.effects import ParticleCounts
-from lexppl.explanation.program_sites import Response, SharedSite
+from lexppl.explanation.program_sites import FEATURE, Response, SharedSite
 from lexppl.inference.batches import tensor_of
 from lexppl.inference.predictive import drawing
 from lexppl.inference.pyro_parameters import floating_type
@@ -138,7 +138,6 @@ def _float_type(result: FitResult, x: Any) -> torch.dtype:
 
 
 RESERVED = ("chain", "draw", "row")
-FEATURE = "feature"
 
 
 @dataclass(frozen=True)
@@ -148,7 +147,7 @@ class SharedDims:
     dims: Mapping[str, Sequence[str]] = field(default_factory=dict)
     coords: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
-    def check(self, shared: Sequence[SharedSite]) -> None:
+    def check(self, shared: Sequence[SharedSite], features: Collection[str] = ()) -> None:
         """Refuse dims and coords of what is not among the latents that all rows share."""
         unknown = sorted(set(self.dims) - {site.name for site in shared})
         if unknown:
@@ -165,7 +164,7 @@ class SharedDims:
                     f"dims[{site.name!r}] must be {free} names, of the dimensions of its value "
                     f"{site.shape} that are no plate, none of {RESERVED}; it is {given!r}"
                 )
-        known = {FEATURE, *(name for names in self.dims.values() for name in names)}
+        known = {FEATURE, *features, *(name for names in self.dims.values() for name in names)}
         known |= {plate for site in shared for plate in site.plates if plate is not None}
         strange = sorted(set(self.coords) - known)
         if strange:

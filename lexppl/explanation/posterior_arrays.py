@@ -17,7 +17,14 @@ from xarray.indexes import PandasIndex
 
 from lexppl.explanation.draws import RowDraws, by_draw, log_mean
 from lexppl.explanation.names import SharedDims, entry_names, feature_names
-from lexppl.explanation.program_sites import ROWS, MaskSite, Response, SharedSite
+from lexppl.explanation.program_sites import (
+    FEATURE,
+    ROWS,
+    MaskSite,
+    NamedValue,
+    Response,
+    SharedSite,
+)
 from lexppl.explanation.reading import masks as named
 from lexppl.explanation.reading.images import EVENT, FEATURE_MAP, feature_map_of, map_dimensions
 from lexppl.explanation.reading.masks import GIVEN_Y, GUIDED, KINDS, STATED, STRENGTH
@@ -114,6 +121,9 @@ LISTED = "mean of p(z | {}), over all masks"
 MOST_NUMBERS = 2**23
 
 
+OF_NAMED = (named.GIVEN_X, named.GIVEN_XY)  # Draws that have `pyro.deterministic` values
+
+
 class PosteriorArrays:
     """All of a posterior's arrays, made beforehand and filled chunk by chunk; of a `part` of a
     longer table means over rows are kept as sums, and E[z | x, θ] by row is left out."""
@@ -124,7 +134,7 @@ class PosteriorArrays:
         self._rows, self._plan, self._sites = rows, plan, plan.sites
         self._part, self._divisor = is_part, 1 if is_part else len(rows)
         sites, given_y, joint = plan.sites, rows.y is not None, plan.is_joint
-        dims.check(sites.shared)
+        dims.check(sites.shared, {site.feature for site in sites.masks})
         self._shared = {site.name for site in sites.shared}
         of_prior = sites.has_outer_latents and sites.has_prior
         drawn = {named.GIVEN_XY: given_y, named.PRIOR: of_prior, named.GUIDE: bool(sites.guided)}
@@ -134,13 +144,16 @@ class PosteriorArrays:
         # The groups and names of what is a mean over rows.
         self.over_rows: list[tuple[str, str]] = []
         first = sites.masks[0]
-        names = entry_names(result, first.entries, plan.how.features)
+        own = plan.how.features(first.feature)
+        if own is None and first.entry_dim == -1:
+            own = [first.name]
+        names = entry_names(result, first.entries, own)
         self._coordinates: dict[str, Any] = {
             "chain": range(len(result.models)),
             "draw": range(plan.draws),
             "row": rows.names,
             **dims.coords,
-            "feature": names,
+            first.feature: names,
         }
         if rows.x.dim() == 4:
             self._coordinates |= dict(zip(EVENT, map(range, rows.x.shape[1:]), strict=True))
@@ -154,6 +167,8 @@ class PosteriorArrays:
                 continue
             for site in self._masks(source):
                 self._add_mask(site, source)
+            for value in sites.named if plan.draws > 0 and source in OF_NAMED else ():
+                self._add_named(value, source)
             if sites.response is not None and plan.draws > 0 and source != named.GUIDE:
                 self._add_response(sites.response, result.class_names, self._groups(source)[2])
         if given_y and not sites.has_outer_latents:
@@ -192,6 +207,10 @@ class PosteriorArrays:
                 continue
             mean = layout["sample_stats", self._mean_name(site, source)]
             mean.put((chain, *where), _of_plate(site, drawn.means[site.name], 0))
+        for value in self._sites.named if source in OF_NAMED and drawn.named else ():
+            place = layout[self._group_of(value, source) or source, value.name]
+            values = _of_plate(value, drawn.named[value.name], 1)
+            place.put((chain, every, *_entries(value, rows)), values)
         if drawn.means_by_draw is not None and source == named.GIVEN_X:
             for site_name, name in self._mean_names.items():
                 each = drawn.means_by_draw[site_name]
@@ -250,7 +269,7 @@ class PosteriorArrays:
             return named.OF_ROWS if self._shared else named.GIVEN_XY, named.GIVEN_XY, named.NEW_Y
         return named.GIVEN_X, named.GIVEN_X, named.GIVEN_X
 
-    def _group_of(self, site: MaskSite, source: str) -> str | None:
+    def _group_of(self, site: MaskSite | NamedValue, source: str) -> str | None:
         """Where a mask stands: one that rows share among what else they share."""
         group = self._groups(source)[0]
         return group if site.plate == ROWS or source in (named.GIVEN_X, named.GUIDE) else source
@@ -268,11 +287,14 @@ class PosteriorArrays:
 
     def _add_mask(self, site: MaskSite, source: str) -> None:
         group, average = self._group_of(site, source), self._groups(source)[1]
-        feature = "feature"
-        if site.entries != self._sites.masks[0].entries:
+        feature, first = site.feature, self._sites.masks[0]
+        differs = site.entry_dim == -1 and site.name.removesuffix(named.BY_GUIDE) != first.name
+        if feature == FEATURE and (differs or site.entries != first.entries):
             own = site.name.removesuffix(named.BY_GUIDE)
             feature = f"{own}_feature"
-            self._coordinates[feature] = [f"{own}{g + 1}" for g in range(site.entries)]
+            numbered = [f"{own}{g + 1}" for g in range(site.entries)]
+            self._coordinates[feature] = [own] if site.entry_dim == -1 else numbered
+        self._coordinates.setdefault(feature, range(site.entries))
         plate = self._plate_dims(site)
         share = self._named(site, "importance", average)
         self.over_rows.append((average, share))
@@ -300,6 +322,13 @@ class PosteriorArrays:
         if self._shared and site.states_mean and site.plate == ROWS and source == named.GIVEN_X:
             self._add_drawn_means(site.name, feature)
 
+    def _add_named(self, value: NamedValue, source: str) -> None:
+        """A `pyro.deterministic` value of each draw, under its name."""
+        extra = {f"{value.name}_dim_{i}": range(n) for i, n in enumerate(value.event_shape)}
+        self._coordinates |= {dim: r for dim, r in extra.items() if dim not in self._coordinates}
+        dims = ("chain", "draw", *self._plate_dims(value), *extra)
+        self._add(self._group_of(value, source) or source, value.name, dims, value.dtype)
+
     def _add_drawn_means(self, site: str, feature: str) -> None:
         """E[z | x, θ_d] by row, where it is not too large, and its means over rows."""
         name = f"{site}_mean"
@@ -321,7 +350,7 @@ class PosteriorArrays:
         self.over_rows.append((named.GIVEN_XY, over_rows))
         self._add(named.GIVEN_XY, over_rows, average, np.float64, **attrs, description=description)
 
-    def _plate_dims(self, site: MaskSite) -> tuple[str, ...]:
+    def _plate_dims(self, site: MaskSite | NamedValue) -> tuple[str, ...]:
         """What a mask's plate is called; none for a mask of all rows."""
         if site.plate is None:
             return ()
@@ -399,11 +428,11 @@ class PosteriorArrays:
             self._store(self._constants, FEATURE_MAP, dims, places, description=description)
 
 
-def _entries(site: MaskSite, rows: slice) -> tuple[slice, ...]:
+def _entries(site: MaskSite | NamedValue, rows: slice) -> tuple[slice, ...]:
     """Where in its plate a mask's values of a chunk of rows stand."""
     return () if site.plate is None else (rows if site.plate == ROWS else slice(None),)
 
 
-def _of_plate(site: MaskSite, values: Tensor, dim: int) -> Tensor:
+def _of_plate(site: MaskSite | NamedValue, values: Tensor, dim: int) -> Tensor:
     """Values by entry of a mask's plate, or the one of all rows."""
     return values.select(dim, 0) if site.plate is None else values

@@ -1,5 +1,7 @@
 """What there is to explain in a program: its masks, its response, and what rows share."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -10,8 +12,16 @@ import pyro
 from torch import Tensor
 from torch.distributions import constraints
 
+from lexppl.distributions.support import draws_zeros_and_ones
 from lexppl.effects import BEFORE_PARTICLES, MASK_KIND, MASK_KINDS, ParticleCounts, weights_first
-from lexppl.explanation.draws import is_of_all_rows, label_values, states_mean, value_of
+from lexppl.explanation.draws import (
+    is_named_value,
+    is_of_all_rows,
+    label_values,
+    states_mean,
+    value_of,
+    values_by_entry,
+)
 from lexppl.explanation.reading.masks import BY_GUIDE
 from lexppl.inference.contexts import seeded
 from lexppl.inference.mask_plates import plate_of
@@ -22,7 +32,7 @@ from lexppl.inference.posterior.global_draws import Unstated
 from lexppl.inference.posterior.global_latents import latents_of
 from lexppl.inference.predictive import NARROW, LayerWidths, layer_widths
 
-ROWS = "row"  # The dimension of rows in a posterior
+ROWS, FEATURE = "row", "feature"  # The dimensions of rows and of entries in a posterior
 TAKEN = {"chain", "draw", "feature"}  # Names that no latent may have, nor
 OF_MASKS = {*TAKEN, ROWS, "size", "importance"}  # a mask
 
@@ -30,7 +40,8 @@ OF_MASKS = {*TAKEN, ROWS, "size", "importance"}  # a mask
 @dataclass(frozen=True)
 class MaskSite:
     """A latent of event shape (G,) inside `mask_particles()`, in a plate of rows, which is `ROWS`,
-    of `size` other entries, or in none."""
+    of `size` other entries, or in none; or, where a program has none such, one of zeros and ones
+    for each row, or in a plate over the G entries of a mask of all rows, `feature`."""
 
     name: str
     entries: int
@@ -40,6 +51,31 @@ class MaskSite:
     plate: str | None
     size: int  # Entries of its plate
     is_one_law: bool  # Whether its distribution is one for all rows
+    feature: str = FEATURE  # The dimension of its entries
+    entry_dim: int | None = None  # Of a site without event dims, where `(E, G)` lacks one
+
+    def by_entry(self, values: Tensor) -> Tensor:
+        """Values or means of the site by entry of its plate, `(…, E, G)`."""
+        return values if self.entry_dim is None else values.unsqueeze(self.entry_dim)
+
+
+@dataclass(frozen=True)
+class NamedValue:
+    """A `pyro.deterministic` value inside `mask_particles()`: the event shape of an entry of its
+    plate, which is `ROWS`, another of `size` entries or none."""
+
+    name: str
+    event_shape: tuple[int, ...]
+    dtype: np.dtype
+    plate: str | None
+    size: int
+
+    @classmethod
+    def of(cls, site: Site, of_rows: Collection[str | None]) -> NamedValue:
+        plate, value = plate_of(site), values_by_entry(site, 1, 1)
+        shape = tuple(value.shape[3:])
+        dtype = value.detach().cpu().numpy().dtype
+        return cls(site.name, shape, dtype, ROWS if plate in of_rows else plate, value.shape[2])
 
 
 @dataclass(frozen=True)
@@ -80,6 +116,7 @@ class ProgramSites:
     # Masks that its guide draws given x alone, by the names `<site>_by_guide`.
     guided: tuple[MaskSite, ...] = ()
     beside: frozenset[str] = frozenset()
+    named: tuple[NamedValue, ...] = ()
 
     @property
     def has_prior(self) -> bool:
@@ -104,19 +141,22 @@ def sites_of(model: Callable[..., Any], x: Tensor, guide: Any = None) -> Program
     inside = {site.name for site in sites if site.observed and site.in_particles}
     beside = observed_without_y(ParticleProgram(model, None, (x, None))) if inside else frozenset()
     # What is named as a response is observed, where y is given.
-    masks = (site for site in sites if site.is_mask and not is_response(site.name))
-    found = [site for site in masks if len(site.distribution.event_shape) == 1]
+    latents = [site for site in sites if site.is_mask and not is_response(site.name)]
+    masks = [site for site in latents if len(site.distribution.event_shape) == 1]
+    found = masks or [s for s in latents if draws_zeros_and_ones(s.distribution)]
     if not found:
         raise ValueError(
-            "the program has no latent of event shape (G,) inside mask_particles() and outside "
-            "imputation_particles(), so there is no mask to explain; its sites are "
+            "the program has no latent of event shape (G,), nor one of zeros and ones, inside "
+            "mask_particles() and outside imputation_particles(), so there is no mask to explain; "
+            "its sites are "
             f"{[site.name for site in sites]}"
         )
     outer = [site for site in sites if not (site.in_particles or site.observed)]
-    for name in {s.name for s in found} & OF_MASKS | {s.name for s in outer} & TAKEN:
+    named = [site for site in sites if is_named_value(site)]
+    for name in {s.name for s in (*found, *named)} & OF_MASKS | {s.name for s in outer} & TAKEN:
         raise ValueError(f"site {name!r} has a name of the explanation's own: give it another")
-    named = [s for s in sites if s.name == RESPONSE and s.in_particles]
-    responses = [site for site in named if not site.has_own_plates]
+    of_y = [s for s in sites if s.name == RESPONSE and s.in_particles]
+    responses = [site for site in of_y if not site.has_own_plates]
     of_rows: frozenset[str] = frozenset()
     known = {None, *map(plate_of, responses)}
     if outer or not {plate_of(site) for site in found} <= known:
@@ -134,6 +174,7 @@ def sites_of(model: Callable[..., Any], x: Tensor, guide: Any = None) -> Program
         layer_widths(model),
         _guided(guide, described, x),
         beside & inside,
+        tuple(NamedValue.of(site, of_rows | known - {None}) for site in named),
     )
 
 
@@ -152,22 +193,31 @@ def errors_without_y_explained() -> Iterator[None]:
 
 
 def _mask_site(site: Site, of_rows: Collection[str | None]) -> MaskSite:
-    if site.value is None or site.value.dim() != 3:
+    is_scalar = not site.distribution.event_shape
+    if site.value is None or site.value.dim() != 3 - is_scalar:
         raise ValueError(
             f"site {site.name!r} must have batch shape (L, B), in plates over masks and rows "
             "alone, or groups in the place of rows (at dim -1), or (L, 1) of all rows; it is in "
             f"the plates {list(site.plate_names)}"
         )
     plate, own = plate_of(site), site.infer.get(BEFORE_PARTICLES)
+    feature, entry_dim = FEATURE, None
+    if is_scalar and (plate in of_rows or plate is None):
+        entry_dim = -1
+    elif is_scalar:
+        plate, feature, entry_dim = None, str(plate), -2
+    shape = site.value.shape if entry_dim is None else site.value.unsqueeze(entry_dim).shape
     return MaskSite(
         name=site.name,
-        entries=int(site.distribution.event_shape[0]),
+        entries=shape[-1],
         dtype=_storage(site, np.int8),
         states_mean=states_mean(site),
         kind=stated_kind(site),
         plate=ROWS if plate is not None and plate in of_rows else plate,
-        size=site.value.shape[-2],
+        size=shape[-2],
         is_one_law=plate is None or (own is not None and not own.batch_shape),
+        feature=feature,
+        entry_dim=entry_dim,
     )
 
 

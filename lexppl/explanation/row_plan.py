@@ -13,8 +13,8 @@ from lexppl.argument_checks import int_at_least
 from lexppl.explanation.draws import RowDraws, draws_given_x, posterior_draws, together
 from lexppl.explanation.names import FEATURE, NamedRows
 from lexppl.explanation.posterior_arrays import PosteriorArrays
-from lexppl.explanation.program_sites import ProgramSites
-from lexppl.explanation.reading.masks import BY_GUIDE, GIVEN_XY, GUIDE
+from lexppl.explanation.program_sites import MaskSite, ProgramSites
+from lexppl.explanation.reading.masks import GIVEN_XY, GUIDE
 from lexppl.inference.mask_plates import MaskList, MaskTree
 from lexppl.inference.objective.program import of_first_particle
 from lexppl.inference.objective.site import Site
@@ -49,17 +49,18 @@ class StatedMeans:
     """E[z | x] `(B, G)` by site of one fitted model's rows: by the handlers, or by its class's
     `mask_distribution` alone, once both have had the same bits."""
 
-    names: Sequence[str]
+    masks: Sequence[MaskSite]
     agree: bool | None = None
 
     def __call__(self, program: FittedProgram, args: tuple[Any, ...]) -> dict[str, Tensor]:
         # At each call: a hook may have been set since.
-        law = mask_law(program.model) if len(self.names) == 1 else None
+        first = self.masks[0].name
+        law = mask_law(program.model) if len(self.masks) == 1 else None
         if law is not None and self.agree:
-            return {self.names[0]: law(args[0]).mean}
-        means = stated_means(program, args, self.names)
+            return {first: law(args[0]).mean}
+        means = stated_means(program, args, self.masks)
         if self.agree is None:
-            self.agree = law is not None and torch.equal(law(args[0]).mean, means[self.names[0]])
+            self.agree = law is not None and torch.equal(law(args[0]).mean, means[first])
         return means
 
 
@@ -76,30 +77,31 @@ def mask_law(model: Any) -> Callable[[Tensor], Any] | None:
 
 
 def stated_means(
-    program: FittedProgram, args: tuple[Any, ...], names: Sequence[str]
+    program: FittedProgram, args: tuple[Any, ...], described: Sequence[MaskSite]
 ) -> dict[str, Tensor]:
     """E[z | x] `(B, G)` by site, from a run that ends at the last mask, before any imputation."""
-    found: dict[str, Tensor] = {}
+    masks = {mask.name: mask for mask in described}
+    means: dict[str, Tensor] = {}
 
     def see(site: Site) -> None:
-        if site.name not in names:
+        if site.name not in masks:
             return
-        mean: Tensor = site.distribution.mean
+        mean = masks[site.name].by_entry(site.distribution.mean)
         if mean.dim() == 3 and not bool((mean == mean[:1]).all()):
             raise ValueError(
                 f"draws=0 takes E[z | x] from the distribution of {site.name!r}, which depends on "
                 "another latent: give draws, over which it is averaged"
             )
-        found[site.name] = of_first_particle(mean)
-        if len(found) == len(names):
+        means[site.name] = of_first_particle(mean)
+        if len(means) == len(masks):
             raise _AllSeen
 
     try:
         for _ in program.runs(args, masks=PARTICLES, draw=see):
             pass
     except _AllSeen:
-        return found
-    raise ValueError(f"the program drew no mask {sorted(set(names) - set(found))} of its own")
+        return means
+    raise ValueError(f"the program drew no mask {sorted(masks.keys() - means.keys())} of its own")
 
 
 # Masks proposed for a draw, where all draws share theirs, and where each has its own; masks that
@@ -133,10 +135,9 @@ class Explaining:
     dims: Mapping[str, Sequence[str]] | None = None
     coords: Mapping[str, Sequence[Any]] | None = None
 
-    @property
-    def features(self) -> Sequence[Any] | None:
+    def features(self, dim: str = FEATURE) -> Sequence[Any] | None:
         """Names of the mask entries, by either argument."""
-        return (self.coords or {}).get(FEATURE, self.entry_names)
+        return (self.coords or {}).get(dim, self.entry_names)
 
     def check(self) -> None:
         """Refuse counts below 1, and entries that two arguments name."""
@@ -210,21 +211,21 @@ class RowPlan:
             if are_weighed:
                 drawn = self._weighed(program, (x, y if source == GIVEN_XY else None))
             elif source == GUIDE:
-                guided = [site.name.removesuffix(BY_GUIDE) for site in self.sites.guided]
-                of_guide = partial(draws_given_x, suffix=BY_GUIDE, kept=self.draws)
-                drawn = together([of_guide(s, guided) for s in program.guided((x, None))])
+                of_guide = partial(draws_given_x, kept=self.draws)
+                runs_of_guide = program.guided((x, None))
+                drawn = together([of_guide(s, self.sites.guided) for s in runs_of_guide])
             elif self.draws == 0:
                 means = self.means[chain](program, (x, None))
                 masks = {name: mean.new_zeros(0, *mean.shape) for name, mean in means.items()}
                 drawn = RowDraws(masks, means)
             else:
-                k, names = self.how.imputations, [site.name for site in self.sites.masks]
+                k, masks = self.how.imputations, self.sites.masks
                 runs = program.runs((x, None), k)
-                drawn = together([draws_given_x(run.sites, names, k) for run, _ in runs])
+                drawn = together([draws_given_x(run.sites, masks, k) for run, _ in runs])
             arrays.write(chain, chunk, drawn, source)
 
     def _weighed(self, program: FittedProgram, args: tuple[Tensor, Tensor | None]) -> RowDraws:
-        names = [site.name for site in self.sites.masks]
+        masks = self.sites.masks
         listed, tree = self.listed, self.tree
         if tree is None:
             raise ValueError("masks that are weighed need a tree")
@@ -237,7 +238,7 @@ class RowPlan:
         drawn = together(
             [
                 posterior_draws(
-                    run, tree, listed, names, self.masks, imputations, count, again, beside
+                    run, tree, listed, masks, self.masks, imputations, count, again, beside
                 )
                 for run, count in runs_of.runs(args, imputations, masks=self.masks, draw=give)
             ]
