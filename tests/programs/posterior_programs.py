@@ -538,6 +538,20 @@ def rare(r: Ingredients) -> PosteriorProgram:
     return r.shared(beside, mask, r.respond(mean))
 
 
+@kind("groups behind a mask of all rows")
+def groups_behind(r: Ingredients) -> PosteriorProgram:
+    """A row depends on its group where a mask of all rows is on, or else on the next one."""
+    gate, mask = r.mask(None, r.pick(1, 2)), r.mask("groups", r.pick(1, 1, 2))
+    effect, by = r.effect(mask), r.pick(0, 0, 1)
+
+    def mean(values: Values, x: Tensor) -> Tensor:
+        on = values[gate.name].prod(-1)
+        other = effect(values, _next(x, r.groups)) if by else 0.0
+        return on * effect(values, x) + (1 - on) * other
+
+    return r.shared(gate, mask, r.respond(mean))
+
+
 @kind("a group's prior reads another group")
 def prior_of_groups(r: Ingredients) -> PosteriorProgram:
     first = r.mask("groups", r.pick(1, 1, 2))
