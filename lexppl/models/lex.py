@@ -118,7 +118,7 @@ class SequentialLEX(LEX):
     Sites: `steps` `(L, B)` + `(T, G)`, the latent; `mask`, what it keeps; else as :class:`LEX`."""
 
     def _sample_masks(self, distribution: Any) -> tuple[Any, Tensor]:
-        chosen = ChosenMask(pyro.sample("steps", distribution))
+        chosen = ChosenMask(distribution.mask_of(pyro.sample("steps", distribution)))
         return chosen, pyro.sample("mask", chosen, infer=self._mask_options())
 
 
