@@ -111,10 +111,11 @@ class SequentialMask(TorchDistribution):
         batch, steps = x.shape[: x.dim() - event_dim], torch.Size((self.most, entries))
         super().__init__(batch, steps, validate_args=validate_args)
         for name, known, width in (("start", start, entries), ("context", context, None)):
-            if known is not None and not _fits(known, batch, width):
+            shape = () if known is None else tuple(known.shape)
+            if shape and shape != (*batch[len(batch) + 1 - len(shape) :], width or shape[-1]):
                 raise ValueError(
                     f"{name} must have shape ({', '.join(map(str, (*batch, width or 'C')))}), or "
-                    f"broadcast to it; it has shape {tuple(known.shape)}"
+                    f"its last dimensions; it has shape {shape}"
                 )
         if start is not None and self.explore_stop > 0.0:
             raise ValueError("explore_stop is of masks that start with no entry: leave start out")
@@ -362,13 +363,6 @@ class _Drawn:
     value: Tensor
     version: int
     kept: dict[str, Any]
-
-
-def _fits(known: Tensor, batch: torch.Size, width: int | None) -> bool:
-    """Whether a tensor `(…, width)` broadcasts to a batch."""
-    shape, most = tuple(known.shape), (*batch, width or known.shape[-1])
-    alike = zip(reversed(shape), reversed(most), strict=False)
-    return len(shape) <= len(most) and shape[-1] == most[-1] and all(a in (1, b) for a, b in alike)
 
 
 def _at(choice: Tensor, chosen: Tensor) -> Tensor:
