@@ -12,7 +12,14 @@ from torch.nn.functional import softplus
 
 from lexppl.argument_checks import finite_float, fraction, int_at_least, int_between
 from lexppl.configured import Configured
-from lexppl.distributions import ChainMask, KSubset, MaskDirichlet, MaxConcrete, SequentialMask
+from lexppl.distributions import (
+    ChainMask,
+    ExchangeableMasks,
+    KSubset,
+    MaskDirichlet,
+    MaxConcrete,
+    SequentialMask,
+)
 from lexppl.distributions.top_k import TopEntries
 from lexppl.effects import fit_progress, fit_reaches, row_penalties
 from lexppl.models.architectures.base import Architecture
@@ -263,26 +270,38 @@ def penalised(
 
 
 class RandomSelector(Selector):
-    """Masks that know nothing of x: `z_g ~ Bernoulli(rate)`, independently.
+    """Masks that know nothing of x: `z_g ~ Bernoulli(rate)`, independently, or of random sizes.
 
     Args:
         entries: G.
-        rate: the probability that an entry is kept.
+        rate: the probability that an entry is kept; not read beside `sizes`.
+        sizes: probabilities of 0, …, G entries, masks of one size being alike
+            (:class:`~lexppl.distributions.ExchangeableMasks`); None for independent entries.
 
     Raises:
-        ValueError: fewer entries than 1, a rate outside [0, 1].
+        ValueError: fewer entries than 1, a rate outside [0, 1], sizes that are not G + 1
+            probabilities.
 
     Example:
         >>> RandomSelector(3)(torch.zeros(1, 5)).mean
         tensor([[0.5000, 0.5000, 0.5000]])
     """
 
-    def __init__(self, entries: int, rate: float = 0.5) -> None:
+    def __init__(
+        self, entries: int, rate: float = 0.5, sizes: Sequence[float] | None = None
+    ) -> None:
         super().__init__()
         self.entries = int_at_least("entries", entries)
         self.rate = fraction("rate", rate, of="the entries", zero=True, one=True)
+        self.sizes = None if sizes is None else tuple(map(float, sizes))
+        if self.sizes is not None and ExchangeableMasks(self.sizes).event_shape != (entries,):
+            raise ValueError(
+                f"sizes must be probabilities of 0, …, {entries} entries; they are {sizes}"
+            )
 
     def forward(self, x: Tensor) -> TorchDistribution:
+        if self.sizes is not None:
+            return ExchangeableMasks(self.sizes, (len(x),), dtype=x.dtype, device=x.device)
         return dist.Bernoulli(probs=x.new_full((len(x), self.entries), self.rate)).to_event(1)
 
 
