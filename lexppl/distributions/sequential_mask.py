@@ -334,7 +334,8 @@ class SequentialMask(TorchDistribution):
         """The sum of the steps' divergences: of the stop, and of the entry if there is one."""
         total = torch.zeros_like(steps[0].log_stop)
         for t, step in enumerate(steps):
-            p, came, log_left = step.choice.exp(), step.came, math.log(self.entries - t)
+            log_left: float | Tensor = math.log(self.entries - t)
+            p, came = step.choice.exp(), step.came
             if self.start is not None:
                 left = self.entries - t - self.start.sum(-1)
                 came, log_left = came & (left > 0), left.clamp_min(1).log()

@@ -274,7 +274,10 @@ ZEROS = torch.zeros(2, 11)
             r"masks must have shape \(…, 2, 11\).*\(1, 11\)",
         ),
         (lambda o: o.probability(ZEROS, ZEROS + 0.5), "masks must hold 0 and 1 only"),
-        (lambda o: o.probability(ZEROS * math.nan, ZEROS), r"x must be finite; 22 of its \d+ values"),
+        (
+            lambda o: o.probability(ZEROS * math.nan, ZEROS),
+            r"x must be finite; 22 of its \d+ values",
+        ),
         (
             lambda o: o.log_likelihood(ZEROS, torch.zeros(3), ZEROS),
             r"y must have shape \(2,\).*\(3,\)",

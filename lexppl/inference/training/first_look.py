@@ -1,5 +1,6 @@
 """The first look at a stage: each term runs once with every check, before its first step."""
 
+import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -169,6 +170,8 @@ class FirstLook:
                         of_rows = None if weights is None else weights[replicate]
                         shared = processes.count > 1
                         plate, held = _run(template, term, own, of_rows, len(rows), shared)
+                    if not term.objective.reads_scales:
+                        refuse_unscaled(template, term, own, len(rows), plate, settings.seed)
                     plates[id(term)] = plate
                     spared |= {names[id(one)] for one in held if id(one) in names}
                 with seeded(settings.seed, rows.device):
@@ -208,6 +211,38 @@ def _run(
             "that the model gives probability zero"
         )
     return plate, parameters_with_a_prior(term, nodes.model)
+
+
+def refuse_unscaled(
+    template: TrainingModules,
+    term: LossTerm,
+    batch: Columns,
+    rows: int,
+    plate: str | None,
+    seed: int,
+) -> None:
+    """Refuse a loss that depends on the rows of a batch and not on how many they stand for; of all
+    rows at once, a mean."""
+    size, name = len(batch[0]), type(term.objective).__name__
+    half = size // 2
+
+    def loss(count: int, part: slice) -> float:
+        some = tuple(column[part] for column in batch)
+        with seeded(seed, some[0].device), MiniBatch(count, len(some[0]), plate), shifted(term):
+            return float(template(term, term.objective, some).detach())
+
+    whole, twice = loss(rows, slice(size)), loss(2 * rows, slice(size))
+    if size < 4 or not math.isclose(whole, twice, rel_tol=1e-6):
+        return
+    first, rest = loss(rows, slice(half)), loss(rows, slice(half, size))
+    is_mean = math.isclose((half * first + (size - half) * rest) / size, whole, rel_tol=1e-3)
+    if first != whole and (size < rows or is_mean):
+        raise ValueError(
+            f"{name} gives {whole:.4g} for {size} rows of a batch and {first:.4g} for {half} of "
+            f"them, whatever the number of rows N that they stand for, here {rows}: a fit expects "
+            "the sum over the rows of the batch times N/B, which is "
+            "lexppl.inference.batch_scale()"
+        )
 
 
 def refuse_unweighted(term: LossTerm, plate: str | None, why: str, instead: str) -> None:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from lexppl.argument_checks import refuse_not_finite
 from lexppl.inference.batches import refuse_single_row
 from lexppl.inference.objective.objective import Objective
-from lexppl.inference.objective.program import of_first_particle, row_marginals
+from lexppl.inference.objective.program import row_marginals
 from lexppl.inference.posterior.global_draws import (
     DrawnParameters,
     SampledGuide,
@@ -76,7 +76,7 @@ def _kept(program: FittedProgram, x: Tensor) -> Tensor:
     for run, _ in program.runs((x,)):
         site = next(site for site in run.mask_sites if site.distribution.event_dim == 1)
         mean = row_marginals(site)
-        found.append(of_first_particle(site.value.mean(-3, keepdim=True)) if mean is None else mean)
+        found.append(torch.as_tensor(site.value).mean(-3) if mean is None else mean)
     return torch.stack(found).mean(0)
 
 
