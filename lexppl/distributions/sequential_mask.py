@@ -113,10 +113,8 @@ class SequentialMask(TorchDistribution):
         for name, known, width in (("start", start, entries), ("context", context, None)):
             shape = () if known is None else tuple(known.shape)
             if shape and shape != (*batch[len(batch) + 1 - len(shape) :], width or shape[-1]):
-                raise ValueError(
-                    f"{name} must have shape ({', '.join(map(str, (*batch, width or 'C')))}), or "
-                    f"its last dimensions; it has shape {shape}"
-                )
+                wanted = (*batch, width or "C")
+                raise ValueError(f"{name} must have shape {wanted}, or its end; it is {shape}")
         if start is not None and self.explore_stop > 0.0:
             raise ValueError("explore_stop is of masks that start with no entry: leave start out")
         if start is not None and self._validate_args and not ((start == 0) | (start == 1)).all():

@@ -12,14 +12,8 @@ from torch.nn.functional import softplus
 
 from lexppl.argument_checks import finite_float, fraction, int_at_least, int_between
 from lexppl.configured import Configured
-from lexppl.distributions import (
-    ChainMask,
-    ExchangeableMasks,
-    KSubset,
-    MaskDirichlet,
-    MaxConcrete,
-    SequentialMask,
-)
+from lexppl.distributions import ChainMask, KSubset, MaskDirichlet, MaxConcrete, SequentialMask
+from lexppl.distributions.random_size import ExchangeableMasks
 from lexppl.distributions.top_k import TopEntries
 from lexppl.effects import fit_progress, fit_reaches, row_penalties
 from lexppl.models.architectures.base import Architecture
@@ -330,11 +324,9 @@ class RandomSelector(Selector):
         super().__init__()
         self.entries = int_at_least("entries", entries)
         self.rate = fraction("rate", rate, of="the entries", zero=True, one=True)
-        self.sizes = None if sizes is None else tuple(map(float, sizes))
-        if self.sizes is not None and ExchangeableMasks(self.sizes).event_shape != (entries,):
-            raise ValueError(
-                f"sizes must be probabilities of 0, …, {entries} entries; they are {sizes}"
-            )
+        self.sizes = sizes
+        if sizes is not None and ExchangeableMasks(sizes).event_shape != (entries,):
+            raise ValueError(f"sizes must be P(0), …, P({entries}); they are {sizes}")
 
     def forward(self, x: Tensor) -> TorchDistribution:
         if self.sizes is not None:

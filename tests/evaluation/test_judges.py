@@ -113,7 +113,7 @@ def test_masks_of_given_sizes_are_learned_from_alone():
     assert float((of_second - 0.5).abs().max()) < 0.1
     half = fit_evalx((x, y), progress=False, **options)
     assert half.result.model.selector(x[:5]).mean.unique().tolist() == [0.5]
-    with pytest.raises(ValueError, match=r"probabilities of 0, …, 8 entries; they are \[1, 1\]"):
+    with pytest.raises(ValueError, match=r"sizes must be P\(0\), …, P\(8\); they are \[1, 1\]"):
         fit_evalx((x, y), sizes=[1, 1], progress=False, **options)
 
 

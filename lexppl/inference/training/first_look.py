@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -170,8 +170,6 @@ class FirstLook:
                         of_rows = None if weights is None else weights[replicate]
                         shared = processes.count > 1
                         plate, held = _run(template, term, own, of_rows, len(rows), shared)
-                    if not term.objective.reads_scales:
-                        refuse_unscaled(template, term, own, len(rows), plate, settings.seed)
                     plates[id(term)] = plate
                     spared |= {names[id(one)] for one in held if id(one) in names}
                 with seeded(settings.seed, rows.device):
@@ -199,8 +197,16 @@ def _run(
     if shared:
         refuse_unshared(term, nodes, plate, batch)
     term.objective.refuse_uncovered(nodes.model, nodes.guide)
-    with MiniBatch(rows, len(batch[0]), plate), shifted(term), weighing(weights, plate):
-        loss = template(term, term.objective, batch)
+
+    def loss_of(some: Columns, count: int) -> Tensor:
+        scaled = MiniBatch(count, len(some[0]), plate)
+        with seeded(0, some[0].device), scaled, shifted(term), weighing(weights, plate):
+            value: Tensor = template(term, term.objective, some)
+        return value
+
+    loss = loss_of(batch, rows)
+    if not term.objective.reads_scales and len(batch[0]) >= 4:
+        refuse_unscaled(loss_of, batch, rows, type(term.objective).__name__)
     if len(batch[0]) < rows:
         refuse_apart(term, nodes, plate, batch, f"batch_size={rows} or more")
     parts = (template, *term.objective.modules)
@@ -214,34 +220,21 @@ def _run(
 
 
 def refuse_unscaled(
-    template: TrainingModules,
-    term: LossTerm,
-    batch: Columns,
-    rows: int,
-    plate: str | None,
-    seed: int,
+    loss: Callable[[Columns, int], Tensor], batch: Columns, rows: int, name: str
 ) -> None:
-    """Refuse a loss that depends on the rows of a batch and not on how many they stand for; of all
-    rows at once, a mean."""
-    size, name = len(batch[0]), type(term.objective).__name__
-    half = size // 2
-
-    def loss(count: int, part: slice) -> float:
-        some = tuple(column[part] for column in batch)
-        with seeded(seed, some[0].device), MiniBatch(count, len(some[0]), plate), shifted(term):
-            return float(template(term, term.objective, some).detach())
-
-    whole, twice = loss(rows, slice(size)), loss(2 * rows, slice(size))
-    if size < 4 or not math.isclose(whole, twice, rel_tol=1e-6):
-        return
-    first, rest = loss(rows, slice(half)), loss(rows, slice(half, size))
+    """Refuse a loss, of some rows in place of N, that depends on the rows and not on N; of all rows
+    at once, a mean."""
+    size, half = len(batch[0]), len(batch[0]) // 2
+    parts = [tuple(c[part] for c in batch) for part in (slice(half), slice(half, None))]
+    runs = ((batch, rows), (batch, 2 * rows), *((part, rows) for part in parts))
+    whole, twice, first, rest = (float(loss(*run).detach()) for run in runs)
     is_mean = math.isclose((half * first + (size - half) * rest) / size, whole, rel_tol=1e-3)
-    if first != whole and (size < rows or is_mean):
+    is_scaled = not math.isclose(whole, twice, rel_tol=1e-6)
+    if first != whole and not is_scaled and (size < rows or is_mean):
         raise ValueError(
             f"{name} gives {whole:.4g} for {size} rows of a batch and {first:.4g} for {half} of "
             f"them, whatever the number of rows N that they stand for, here {rows}: a fit expects "
-            "the sum over the rows of the batch times N/B, which is "
-            "lexppl.inference.batch_scale()"
+            "the sum over the batch times N/B, which is lexppl.inference.batch_scale()"
         )
 
 

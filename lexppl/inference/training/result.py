@@ -23,13 +23,7 @@ from lexppl.inference.posterior.global_draws import (
     SamplerRecord,
     stacked_parameters,
 )
-from lexppl.inference.predictive import (
-    FittedProgram,
-    drawing,
-    layer_widths,
-    row_chunks,
-    rows_at_once,
-)
+from lexppl.inference.predictive import FittedProgram, drawing
 from lexppl.inference.replicates import replicate_hyperparameters
 from lexppl.inference.training.rows import (
     check_alike,
@@ -365,15 +359,13 @@ class FitResult(Summarised):
         """
         self.check(x)
         low, high = self.penalty_range
-        size = rows_at_once(x, draws, layers=layer_widths(self.model))
         area = x.new_zeros(())
         with drawing(self.seed, x.device):
             for penalty in np.geomspace(low, high, ORDER_PENALTIES).clip(low, high):
                 with with_penalty(self.models, penalty):
                     for model, guide in zip(self.models, self.guides, strict=True):
                         program = FittedProgram(model, guide, (x[:1],), draws)
-                        kept = [_kept(program, x[rows]) for rows in row_chunks(len(x), size)]
-                        area = area + torch.cat(kept)
+                        area = area + torch.cat([_kept(program, part) for part in x.split(100)])
         return area.argsort(dim=-1, stable=True)
 
     def as_draws(self) -> Self:
