@@ -107,6 +107,8 @@ class SequentialMask(TorchDistribution):
                 raise ValueError(f"{name} must be a share from 0 to 1; it is {share!r}")
         self.explore, self.explore_stop = float(explore), float(explore_stop)
         self._event_dim = event_dim
+        shares = {"explore": self.explore, "explore_stop": self.explore_stop}
+        self._options: Any = {**shares, "event_dim": event_dim, "start": start, "context": context}
         self._last: _Drawn | None = None
         batch, steps = x.shape[: x.dim() - event_dim], torch.Size((self.most, entries))
         super().__init__(batch, steps, validate_args=validate_args)
@@ -133,11 +135,7 @@ class SequentialMask(TorchDistribution):
             self.entries,
             self.most,
             self.carry,
-            explore=self.explore,
-            explore_stop=self.explore_stop,
-            event_dim=self._event_dim,
-            start=self.start,
-            context=self.context,
+            **self._options,
             validate_args=False,
         )
 

@@ -13,6 +13,7 @@ from torch.nn.functional import softplus
 from lexppl.argument_checks import finite_float, fraction, int_at_least, int_between
 from lexppl.configured import Configured
 from lexppl.distributions import ChainMask, KSubset, MaskDirichlet, MaxConcrete, SequentialMask
+from lexppl.distributions.computed_once import MadeOnce
 from lexppl.distributions.random_size import ExchangeableMasks
 from lexppl.distributions.top_k import TopEntries
 from lexppl.effects import fit_progress, fit_reaches, row_penalties
@@ -324,13 +325,13 @@ class RandomSelector(Selector):
         super().__init__()
         self.entries = int_at_least("entries", entries)
         self.rate = fraction("rate", rate, of="the entries", zero=True, one=True)
-        self.sizes = sizes
+        self.sizes, self._kept = sizes, MadeOnce()
         if sizes is not None and ExchangeableMasks(sizes).event_shape != (entries,):
             raise ValueError(f"sizes must be P(0), …, P({entries}); they are {sizes}")
 
     def forward(self, x: Tensor) -> TorchDistribution:
         if self.sizes is not None:
-            return ExchangeableMasks(self.sizes, (len(x),), dtype=x.dtype, device=x.device)
+            return self._kept.like(x, self.sizes, ExchangeableMasks).expand((len(x),))
         return dist.Bernoulli(probs=x.new_full((len(x), self.entries), self.rate)).to_event(1)
 
 
