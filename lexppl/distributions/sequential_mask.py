@@ -93,7 +93,7 @@ class SequentialMask(TorchDistribution):
         validate_args: bool | None = None,
     ) -> None:
         self.policy, self.x, self.carry = policy, x, carry
-        self.start, self.context = start, context
+        self.start, self.context = None if start is None else start.to(x), context
         self.entries = entries
         self.most = int_between("most", entries if most is None else most, 1, entries)
         event = x.shape[x.dim() - event_dim :]

@@ -247,7 +247,7 @@ class PenaltyConditioned(PenaltyRangeSelector):
     Args:
         selector: of independent or chained entries, whose network has 3G outputs:
             `architecture.selector(3 * entries)`.
-        low, high, middle, penalty: as :class:`PenaltyRangeSelector`.
+        low, high, options: as :class:`PenaltyRangeSelector`, by name from `middle` on.
 
     Raises:
         ValueError: as :class:`PenaltyRangeSelector`.
@@ -259,15 +259,8 @@ class PenaltyConditioned(PenaltyRangeSelector):
         tensor([0.0200, 0.0200])
     """
 
-    def __init__(
-        self,
-        selector: nn.Module,
-        low: float,
-        high: float,
-        middle: float | None = None,
-        penalty: float | None = None,
-    ) -> None:
-        super().__init__(low, high, middle, penalty)
+    def __init__(self, selector: nn.Module, low: float, high: float, **options: Any) -> None:
+        super().__init__(low, high, **options)
         if not hasattr(selector, "law"):
             raise TypeError(
                 "a penalty conditions BernoulliSelector and ChainSelector, whose distribution is "
@@ -298,7 +291,8 @@ def penalised(
         )
     low, *middle, high = penalty
     selector = BernoulliSelector(architecture.selector(3 * entries), rate)
-    return PenaltyConditioned(selector, low, high, *middle), SizePenalty(1.0)
+    options = {"middle": middle[0]} if middle else {}
+    return PenaltyConditioned(selector, low, high, **options), SizePenalty(1.0)
 
 
 class RandomSelector(Selector):

@@ -133,7 +133,7 @@ def test_rows_of_an_estimator_are_those_of_a_program_of_its_own(people):
         ]
         == 4
     )
-    with pytest.raises(ValueError, match="'middle'.* not seen in fit"):
+    with pytest.raises(ValueError, match=r"'middle'.* not seen in fit"):
         explainer.encode(frame[:1], ["middle"])
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         explainer.encode(frame[:2], y[:3])

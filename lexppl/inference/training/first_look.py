@@ -229,8 +229,8 @@ def refuse_unscaled(
     runs = ((batch, rows), (batch, 2 * rows), *((part, rows) for part in parts))
     whole, twice, first, rest = (float(loss(*run).detach()) for run in runs)
     is_mean = math.isclose((half * first + (size - half) * rest) / size, whole, rel_tol=1e-3)
-    is_scaled = not math.isclose(whole, twice, rel_tol=1e-6)
-    if first != whole and not is_scaled and (size < rows or is_mean):
+    unscaled = first != whole and math.isclose(whole, twice, rel_tol=1e-6)
+    if unscaled and (size < rows or is_mean):
         raise ValueError(
             f"{name} gives {whole:.4g} for {size} rows of a batch and {first:.4g} for {half} of "
             f"them, whatever the number of rows N that they stand for, here {rows}: a fit expects "

@@ -41,15 +41,14 @@ from lexppl.summary import Summarised, Summary, counted, in_range, parts_of, sho
 def with_penalty(models: Sequence[Any], penalty: float) -> Iterator[None]:
     """Programs whose selectors for a range of λ have one of them inside; no copies."""
     selectors = [selector for model in models for selector in conditioned(model)]
-    before = [(selector, selector.penalty) for selector in selectors]
-    checked = [selector.checked(penalty) for selector in selectors]
+    states = [(s, s.penalty, s.checked(penalty)) for s in selectors]
     try:
-        for selector, one in zip(selectors, checked, strict=True):
-            selector.penalty = one
+        for selector, _, chosen in states:
+            selector.penalty = chosen
         yield
     finally:
-        for selector, one in before:
-            selector.penalty = one
+        for selector, before, _ in states:
+            selector.penalty = before
 
 
 def conditioned(model: Any) -> list[Any]:
@@ -362,10 +361,9 @@ class FitResult(Summarised):
         area = x.new_zeros(())
         with drawing(self.seed, x.device):
             for penalty in np.geomspace(low, high, ORDER_PENALTIES).clip(low, high):
-                with with_penalty(self.models, penalty):
-                    for model, guide in zip(self.models, self.guides, strict=True):
-                        program = FittedProgram(model, guide, (x[:1],), draws)
-                        area = area + torch.cat([_kept(program, part) for part in x.split(100)])
+                for model, guide in zip(self.at(penalty).models, self.guides, strict=True):
+                    program = FittedProgram(model, guide, (x[:1],), draws)
+                    area = area + torch.cat([_kept(program, part) for part in x.split(100)])
         return area.argsort(dim=-1, stable=True)
 
     def as_draws(self) -> Self:
