@@ -233,6 +233,23 @@ class FoldShift(Answers):
         super().__init__(fold_shift=lambda msg: value)
 
 
+@effectful(type="batch_scale")
+def batch_scale() -> float:
+    """N/B, how many of a data set's N rows each of a batch's B rows stands for; 1 outside a fit.
+
+    The loss of an objective that does not run the program's plates is the sum over the rows of the
+    batch times it, of the whole data set whatever the batch: what weight decay, penalties and
+    priors are weighed against.
+
+    Example:
+        >>> from lexppl.inference.contexts import MiniBatch
+        >>> with MiniBatch(2000, 500):
+        ...     batch_scale()
+        4.0
+    """
+    return 1.0
+
+
 @effectful(type="row_weights")
 def row_weights() -> Tensor | None:
     """How often each row of the batch counts, `(B,)`; None where all count once.

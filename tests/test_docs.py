@@ -57,7 +57,13 @@ SMALL = {
     "theory/priors_on_size.md": {},
     "scikit_learn.md": {"random_state=0), {": "random_state=0, epochs=3), {"},
     "systems.md": {"rows=4000": "rows=400", "epochs=30": "epochs=2"},
-    "own.md": {"rows=2000": "rows=200", "epochs=40": "epochs=2"},
+    "own.md": {
+        "rows=2000": "rows=200",
+        "epochs=40": "epochs=2",
+        "epochs=60": "epochs=15",
+        "epochs=150": "epochs=40",
+        "epochs=100": "epochs=10",
+    },
     "other_formats.md": {"replicates=2, random_state=0": "replicates=2, epochs=2, random_state=0"},
     # Followed by tests/test_serving.py.
     "serving.md": {},
@@ -158,6 +164,13 @@ def test_write_your_own(followed):
     ]
     assert ones == pytest.approx([1, 1, 1], abs=1e-3)
     assert names["result"].best_valid.shape == (1,)
+    # Of the last program: fewer columns at a higher λ, and none of those that are known.
+    sizes = re.findall(r"^0\.\d+ tensor\((.*?)\)", printed.out, re.M)
+    assert len(sizes) == 3 and float(sizes[0]) > float(sizes[2])
+    assert names["judge"].entries == 13 and sorted(
+        names["asking"].order(names["new_x"][:1])[0].tolist()
+    ) == list(range(13))
+    assert not {0, 1} & set(names["asked"].tolist())
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -155,30 +155,6 @@ class ShapleyKernel(ExchangeableMasks):
         super().__init__([0.0, *between, 0.0], batch_shape, **options)
 
 
-class UniformSize(ExchangeableMasks):
-    r"""Masks of G entries whose size is uniform on 0, …, G, as of entries kept at a uniform rate u:
-
-    .. math:: p(z) = \frac{1}{(G + 1) \tbinom{G}{|z|}} = \int_0^1 u^{|z|} (1 - u)^{G - |z|} \, du .
-
-    Args:
-        entries: G ≥ 1.
-        batch_shape, options: as in :class:`ExchangeableMasks`.
-
-    Raises:
-        ValueError: fewer than one entry.
-
-    Source: Jethani, Sudarshan, Covert, Lee and Ranganath (2022), "FastSHAP: real-time Shapley value
-    estimation", ICLR.
-
-    Example:
-        >>> UniformSize(2).log_prob(torch.tensor([[0.0, 0], [1.0, 0], [1.0, 1]])).exp()
-        tensor([0.3333, 0.1667, 0.3333])
-    """
-
-    def __init__(self, entries: int, batch_shape: Sequence[int] = (), **options: Any) -> None:
-        super().__init__([1.0] * (int_at_least("entries", entries) + 1), batch_shape, **options)
-
-
 def log_choose(n: int, k: int) -> float:
     return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
 

@@ -18,8 +18,9 @@ from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 from lexppl.argument_checks import finite_float, int_between
 from lexppl.distributions.gradients import may_carry_gradient
 
-Policy = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
-"""Called with one row at the start, then, on the CPU, with those that go on."""
+Policy = Callable[..., tuple[Tensor, Tensor]]
+"""Called with one row at the start, unless rows have a start or a context, then, on the CPU, with
+those that go on."""
 
 # A log-probability of 0, whose product with it is then 0 and has a gradient that is no NaN.
 _LEAST = -1e4
@@ -35,23 +36,28 @@ class SequentialMask(TorchDistribution):
     x_z, E = z) = p(y | x_z)`.
 
     The latent is the **sequence**, `(T, G)`: row t is the entry of step t one-hot, all zeros from
-    the stop on. Its sum over steps is the mask. `log_prob` is of the sequence, :meth:`set_log_prob`
-    of a mask. With exploration ε a choice is `(1 − ε) π + ε uniform` over the entries that are
-    left, and with ε′ the number kept is `(1 − ε′) p(k) + ε′ / (T + 1)`.
+    the stop on. Its sum over steps, and the start, is the mask. `log_prob` is of the sequence,
+    :meth:`set_log_prob` of a mask. With exploration ε a choice is `(1 − ε) π + ε uniform` over the
+    entries that are left, and with ε′ the number kept is `(1 − ε′) p(k) + ε′ / (T + 1)`.
 
     Args:
-        policy: from what is kept of rows `(…, *event)`, 0 elsewhere, and the mask so far `(…, G)`,
-            to the logits of the next entry `(…, G)` and of stopping `(…)`, row by row.
+        policy: from what is kept of rows `(…, *event)`, 0 elsewhere, the mask so far `(…, G)` and,
+            where there is one, the context `(…, C)`, to the logits of the next entry `(…, G)` and
+            of stopping `(…)`, row by row.
         x: rows, `(*batch, *event)`.
         entries: G.
-        most: T, the most entries kept; G if None.
+        most: T, the most steps; G if None.
         carry: from masks `(…, G)` to the features `(…, *event)`; None where an entry is a feature.
         explore, explore_stop: ε and ε′, in [0, 1].
         event_dim: of x.
+        start: the entries known before the first step, 0 or 1, `(*batch, G)` or `(G,)`: `z_0`, of
+            which none is chosen. Where none is left it stops for certain. None for none.
+        context: what else the policy reads at every step, `(*batch, C)` or `(C,)`, such as a row's
+            λ. That the choice carries nothing of hidden values is then true given the context.
 
     Raises:
         ValueError: T outside 1 … G, a share outside [0, 1], rows of another shape than `(G,)`
-            without a `carry`.
+            without a `carry`, a start of another shape or beside `explore_stop`.
 
     Source: Oosterhuis, Lyu, Anand. Local feature selection without label or feature leakage for
     interpretable machine learning predictions. ICML 2024.
@@ -63,6 +69,9 @@ class SequentialMask(TorchDistribution):
         >>> first = torch.tensor([[1.0, 0.0, 0.0], [0.0, 0.0, 0.0]])
         >>> law.log_prob(first).exp()  # goes on, takes it of three, stops: 1/2 · 1/3 · 1/2
         tensor([0.0833, 0.0833])
+        >>> known = SequentialMask(policy, torch.zeros(2, 3), 3, start=torch.tensor([0.0, 1, 0]))
+        >>> known.set_log_prob(torch.tensor([[1.0, 1.0, 0.0], [1.0, 0.0, 0.0]])).exp()
+        tensor([0.1250, 0.0000])
     """
 
     arg_constraints: dict[str, Any] = {}  # noqa: RUF012
@@ -79,9 +88,12 @@ class SequentialMask(TorchDistribution):
         explore: float = 0.0,
         explore_stop: float = 0.0,
         event_dim: int = 1,
+        start: Tensor | None = None,
+        context: Tensor | None = None,
         validate_args: bool | None = None,
     ) -> None:
         self.policy, self.x, self.carry = policy, x, carry
+        self.start, self.context = None if start is None else start.to(x), context
         self.entries = entries
         self.most = int_between("most", entries if most is None else most, 1, entries)
         event = x.shape[x.dim() - event_dim :]
@@ -95,9 +107,20 @@ class SequentialMask(TorchDistribution):
                 raise ValueError(f"{name} must be a share from 0 to 1; it is {share!r}")
         self.explore, self.explore_stop = float(explore), float(explore_stop)
         self._event_dim = event_dim
+        shares = {"explore": self.explore, "explore_stop": self.explore_stop}
+        self._options: Any = {**shares, "event_dim": event_dim, "start": start, "context": context}
         self._last: _Drawn | None = None
         batch, steps = x.shape[: x.dim() - event_dim], torch.Size((self.most, entries))
         super().__init__(batch, steps, validate_args=validate_args)
+        for name, known, width in (("start", start, entries), ("context", context, None)):
+            shape = () if known is None else tuple(known.shape)
+            if shape and shape != (*batch[len(batch) + 1 - len(shape) :], width or shape[-1]):
+                wanted = (*batch, width or "C")
+                raise ValueError(f"{name} must have shape {wanted}, or its end; it is {shape}")
+        if start is not None and self.explore_stop > 0.0:
+            raise ValueError("explore_stop is of masks that start with no entry: leave start out")
+        if start is not None and self._validate_args and not ((start == 0) | (start == 1)).all():
+            raise ValueError("start must hold 0 and 1, the entries that are known")
 
     @property
     def support(self) -> constraints.Constraint:
@@ -112,16 +135,19 @@ class SequentialMask(TorchDistribution):
             self.entries,
             self.most,
             self.carry,
-            explore=self.explore,
-            explore_stop=self.explore_stop,
-            event_dim=self._event_dim,
+            **self._options,
             validate_args=False,
         )
+
+    def mask_of(self, steps: Tensor) -> Tensor:
+        """The masks of sequences `(…, T, G)`: the start and what their steps keep, `(…, G)`."""
+        mask = steps.sum(-2)
+        return mask if self.start is None else mask + self.start
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
         """Draws of the sequence, `sample_shape + batch_shape + (T, G)`."""
         shape = torch.Size(sample_shape) + self.batch_shape
-        mask = self.x.new_zeros((*shape, self.entries))
+        mask = self.mask_of(self.x.new_zeros((*shape, 1, self.entries)))
         going = self.x.new_ones(shape)
         log_alive, total = self.x.new_zeros(shape), self.x.new_zeros(shape)
         steps, every = [], []
@@ -178,6 +204,8 @@ class SequentialMask(TorchDistribution):
         shape = torch.Size(broadcast_shape(self.batch_shape, value.shape[:-2]))
         value = value.expand(*shape, *self.event_shape)
         before = (value.cumsum(-2) - value).movedim(-2, 0)
+        if self.start is not None:
+            before = before + self.start
         chosen, taken = value.movedim(-2, 0), value.sum(-1).movedim(-1, 0)
         goes = taken == 1
         comes = goes.to(torch.uint8).cumprod(0)[:-1] == 1
@@ -204,13 +232,14 @@ class SequentialMask(TorchDistribution):
         Raises:
             ValueError: masks of more than 16 entries; a law with `explore_stop`.
         """
-        largest = int(mask.sum(-1).max())
+        chosen = mask if self.start is None else mask - self.start
+        size = chosen.sum(-1)
+        largest = int(size.max())
         if largest > 16:
             raise ValueError(f"a mask keeps {largest} entries: the orders of 16 at most are summed")
         # Entries of each mask, its own first: place p stands for its p-th kept entry.
-        kept = torch.argsort(mask, dim=-1, descending=True, stable=True)[..., :largest]
-        own = mask.gather(-1, kept)
-        size = mask.sum(-1)
+        kept = torch.argsort(chosen, dim=-1, descending=True, stable=True)[..., :largest]
+        own = chosen.gather(-1, kept)
         if self.explore_stop > 0.0:
             raise ValueError(
                 "with explore_stop the stop depends on the order too; set_log_prob is of the law "
@@ -220,10 +249,10 @@ class SequentialMask(TorchDistribution):
         final = torch.full_like(size, -torch.inf)
         for code in range(2**largest):
             bits = [p for p in range(largest) if code >> p & 1]
-            part = torch.zeros_like(mask)
+            part = self.mask_of(torch.zeros_like(chosen)[..., None, :])
             if bits:
                 part = part.scatter_add(-1, kept[..., bits], own[..., bits])
-            choice, stop = self._answers(part, self._rows(part))
+            choice, stop = self._answers(part, *self._known(part))
             full = (part == mask).all(-1) & (len(bits) == size)
             ends = torch.zeros_like(stop) if len(bits) == self.most else logsigmoid(stop)
             final = torch.where(full, reached[code] + ends, final)
@@ -235,18 +264,23 @@ class SequentialMask(TorchDistribution):
                 reached[other] = step if before is None else torch.logaddexp(before, step)
         return final.masked_fill(size > self.most, -torch.inf)
 
-    def _answers(self, mask: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+    def _answers(self, mask: Tensor, x: Tensor, *context: Tensor) -> tuple[Tensor, Tensor]:
         """`log π` and the stop's logit, of the policy's answers to what a mask keeps."""
         if self.explore == 1.0 and self.explore_stop == 1.0:
             # All is at random. A network that is not called has no gradient, where one of zeros
             # would let an optimizer's weight decay wear it away before it has learned anything.
             return self._choices(torch.zeros_like(mask), mask), torch.zeros_like(mask[..., 0])
         keep = mask if self.carry is None else self.carry(mask)
-        logits, stop = self.policy(torch.where(keep == 1, x, 0.0), mask)
+        logits, stop = self.policy(torch.where(keep == 1, x, 0.0), mask, *context)
+        if self.start is not None:
+            # Where nothing is left, it stops for certain.
+            stop = stop.masked_fill((mask == 1).all(-1), -_LEAST)
         return self._choices(logits, mask), stop
 
     def _first(self, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """:meth:`_answers` before anything is kept, of one row, as all rows are alike."""
+        """:meth:`_answers` before the first step; of one row where all rows are alike."""
+        if self.start is not None or self.context is not None:
+            return self._answers(mask, *self._known(mask))
         one = (1,) * (mask.dim() - 1)
         event = self.x.shape[self.x.dim() - self._event_dim :]
         return self._answers(mask.new_zeros((*one, self.entries)), self.x.new_zeros((*one, *event)))
@@ -254,27 +288,30 @@ class SequentialMask(TorchDistribution):
     def _next(self, mask: Tensor, comes: Tensor) -> tuple[Tensor, Tensor]:
         """:meth:`_answers` of the rows that come to a step; zeros of others, where the host may
         choose rows."""
-        x = self._rows(mask)
+        known = self._known(mask)
         if not may_choose_rows(comes):
-            return self._answers(mask, x)
+            return self._answers(mask, *known)
         at = comes.nonzero(as_tuple=True)
-        found = self._answers(mask[at], x[at])
+        found = self._answers(mask[at], *(each[at] for each in known))
         choice, stop = (part.new_zeros((*comes.shape, *part.shape[1:])) for part in found)
         return choice.index_put(at, found[0]), stop.index_put(at, found[1])
 
-    def _rows(self, mask: Tensor) -> Tensor:
+    def _known(self, mask: Tensor) -> list[Tensor]:
+        """The rows of masks, and their context where there is one."""
         event = self.x.shape[self.x.dim() - self._event_dim :]
-        return self.x.expand(*mask.shape[:-1], *event)
+        x, context = self.x.expand(*mask.shape[:-1], *event), self.context
+        return [x] if context is None else [x, context.expand(*mask.shape[:-1], -1)]
 
     def _choices(self, logits: Tensor, mask: Tensor) -> Tensor:
         """`log π` of the entries that are left, −∞ of others."""
         taken = mask == 1
-        log_pi = logits.masked_fill(taken, -torch.inf).log_softmax(-1)
-        if self.explore == 0.0:
-            return log_pi
-        left = (~taken).sum(-1, keepdim=True).to(logits.dtype)
-        mixed = ((1.0 - self.explore) * log_pi.exp() + self.explore / left).log()
-        return mixed.masked_fill(taken, -torch.inf)
+        left = (~taken).sum(-1, keepdim=True)
+        # Where nothing is left, a softmax would be NaN, and so its gradient.
+        log_pi = logits.masked_fill(taken & (left > 0), -torch.inf).log_softmax(-1)
+        if self.explore > 0.0:
+            share = self.explore / left.clamp_min(1).to(logits.dtype)
+            log_pi = ((1.0 - self.explore) * log_pi.exp() + share).log()
+        return log_pi.masked_fill(taken, -torch.inf)
 
     def _stops(self, stop: Tensor, log_alive: Tensor, t: int) -> tuple[Tensor, Tensor, Tensor]:
         """`log` of the probabilities to stop at step t and to go on, and of the policy's own to
@@ -293,12 +330,16 @@ class SequentialMask(TorchDistribution):
         """The sum of the steps' divergences: of the stop, and of the entry if there is one."""
         total = torch.zeros_like(steps[0].log_stop)
         for t, step in enumerate(steps):
-            p = step.choice.exp()
+            log_left: float | Tensor = math.log(self.entries - t)
+            p, came = step.choice.exp(), step.came
+            if self.start is not None:
+                left = self.entries - t - self.start.sum(-1)
+                came, log_left = came & (left > 0), left.clamp_min(1).log()
             plogp = torch.where(p > 0, p * step.choice.clamp_min(_LEAST), 0.0).sum(-1)
-            goes = step.log_go - math.log(going) + plogp + math.log(self.entries - t)
+            goes = step.log_go - math.log(going) + plogp + log_left
             stops = step.log_stop - math.log1p(-going)
             each = step.log_stop.exp() * stops + step.log_go.exp() * goes
-            total = total + torch.where(step.came, each, 0.0)
+            total = total + torch.where(came, each, 0.0)
         return total
 
 
@@ -336,8 +377,8 @@ def may_choose_rows(which: Tensor) -> bool:
 class ChosenMask(dist.Delta):
     """The mask of a sequence that was drawn before it, a Delta without a stated mean."""
 
-    def __init__(self, steps: Tensor, validate_args: bool | None = None) -> None:
-        super().__init__(steps.sum(-2), event_dim=1, validate_args=validate_args)
+    def __init__(self, mask: Tensor, validate_args: bool | None = None) -> None:
+        super().__init__(mask, event_dim=1, validate_args=validate_args)
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> ChosenMask:
         new = self._get_checked_instance(ChosenMask, _instance)

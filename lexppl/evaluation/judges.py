@@ -339,6 +339,7 @@ def fit_evalx(
     likelihood: Likelihood | None = None,
     samples: int = 2,
     imputations: int = 1,
+    sizes: Sequence[float] | None = None,
     seed: int = 0,
     **training: Any,
 ) -> EvalX:
@@ -363,6 +364,9 @@ def fit_evalx(
         likelihood: of y; if None categorical for labels, else normal with a learned scale.
         samples: S masks a row and step, at least 2.
         imputations: K imputations a mask.
+        sizes: probabilities of masks of 0, …, G entries, those of one size being alike, in place of
+            Bernoulli(½), which of many entries hardly ever keeps few: `[1.0] * (G + 1)` for every
+            size as often. Probabilities are divided by their sum.
         training: epochs (100), batch_size (500), learning_rate (1e-3), weight_decay (1e-4),
             patience (20), progress (True), checkpoint, as in :func:`lexppl.inference.fit`.
 
@@ -397,7 +401,8 @@ def fit_evalx(
         raise ValueError(f"rows of shape {data.event} need grouping=, or an architecture= with one")
     predictor = predictor_for(data, network, hidden, likelihood, seed, architecture)
     entries = data.event[0] if grouping is None else grouping.entries
-    model = LEX(RandomSelector(entries), imputer, predictor, grouping=grouping)
+    selector = RandomSelector(entries, sizes=sizes)
+    model = LEX(selector, imputer, predictor, grouping=grouping)
     with warnings.catch_warnings():
         # One mask distribution for every row is what is wanted here.
         warnings.simplefilter("ignore", CollapseWarning)

@@ -1,5 +1,6 @@
 """How a model is inferred: objectives, gradient estimators, fits."""
 
+from lexppl.effects import batch_scale
 from lexppl.inference.batches import ReplicateData
 from lexppl.inference.estimators.base import GradientEstimator
 from lexppl.inference.estimators.disarm import DisARM
@@ -63,6 +64,7 @@ __all__ = [
     "WarmUp",
     "annealed",
     "averaged",
+    "batch_scale",
     "entropy_unit",
     "fit",
     "settled",

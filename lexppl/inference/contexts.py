@@ -183,6 +183,9 @@ class MiniBatch(Messenger):
         self._rows, self._batch, self._plate = rows, batch, plate
         self._factor = rows / batch
 
+    def _pyro_batch_scale(self, msg: Any) -> None:
+        msg["value"], msg["done"] = self._factor, True
+
     def _pyro_sample(self, msg: Any) -> None:
         if self._rows == self._batch:
             return

@@ -23,7 +23,7 @@ from lexppl.models.imputers.simple import (
 )
 from lexppl.models.imputers.vaeac import VAEACImputer
 from lexppl.models.imputers.words import BigramImputer, PaddingImputer, UnigramImputer
-from lexppl.models.lex import LEX, observe
+from lexppl.models.lex import LEX, SequentialLEX, observe
 from lexppl.models.likelihoods import (
     BernoulliLikelihood,
     CategoricalLikelihood,
@@ -65,6 +65,7 @@ from lexppl.models.selectors import (
     KSubsetSelector,
     MaxConcreteSelector,
     PenaltyConditioned,
+    PenaltyRangeSelector,
     Selector,
 )
 from lexppl.models.survival import CoxLikelihood
@@ -111,11 +112,13 @@ __all__ = [
     "PaddingImputer",
     "Penalty",
     "PenaltyConditioned",
+    "PenaltyRangeSelector",
     "PoissonLikelihood",
     "Predictor",
     "PriorLogits",
     "RandomSizeSelector",
     "Selector",
+    "SequentialLEX",
     "SiteOffsets",
     "SizePenalty",
     "SquaredMaskImputer",

@@ -34,7 +34,7 @@ class LEX(Configured, PyroModule):
 
     Args:
         selector: from x `(B, *event)` to the distribution of the mask, event shape `(G,)`. Of one
-            for a range of λ (:class:`~lexppl.models.PenaltyConditioned`) each row's penalties are
+            for a range of λ (:class:`~lexppl.models.PenaltyRangeSelector`) each row's penalties are
             multiplied by the row's λ.
         imputer: from x and the features to keep `(…, B, *event)` to the distribution of x̃.
         predictor: from x̃ to the distribution of y.
@@ -114,11 +114,12 @@ class LEX(Configured, PyroModule):
 
 
 class SequentialLEX(LEX):
-    """LEX with masks chosen step by step: `j_1 … j_k ~ p_γ(· | x)` of a :class:`SequentialMask`.
-    Sites: `steps` `(L, B)` + `(T, G)`, the latent; `mask`, what it keeps; else as :class:`LEX`."""
+    """LEX with masks chosen step by step: `j_1 … j_k ~ p_γ(· | x)`, by a selector that returns a
+    :class:`~lexppl.distributions.SequentialMask`. Sites: `steps` `(L, B)` + `(T, G)`, the latent;
+    `mask`, what it keeps, the law's start included; else as :class:`LEX`."""
 
     def _sample_masks(self, distribution: Any) -> tuple[Any, Tensor]:
-        chosen = ChosenMask(pyro.sample("steps", distribution))
+        chosen = ChosenMask(distribution.mask_of(pyro.sample("steps", distribution)))
         return chosen, pyro.sample("mask", chosen, infer=self._mask_options())
 
 

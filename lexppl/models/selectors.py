@@ -13,6 +13,8 @@ from torch.nn.functional import softplus
 from lexppl.argument_checks import finite_float, fraction, int_at_least, int_between
 from lexppl.configured import Configured
 from lexppl.distributions import ChainMask, KSubset, MaskDirichlet, MaxConcrete, SequentialMask
+from lexppl.distributions.computed_once import MadeOnce
+from lexppl.distributions.random_size import ExchangeableMasks
 from lexppl.distributions.top_k import TopEntries
 from lexppl.effects import fit_progress, fit_reaches, row_penalties
 from lexppl.models.architectures.base import Architecture
@@ -161,51 +163,44 @@ class ChainSelector(_NetworkSelector):
         return ChainMask(logits, self.coupling.to(logits.dtype))
 
 
-class PenaltyConditioned(Selector):
-    """A selector for every λ of a range, in one fit.
+class PenaltyRangeSelector(Selector):
+    """Base of selectors for every λ of a range, in one fit: how a selector reads λ.
 
-    While it learns, each row of a step has a λ of its own,
+    While it learns, each row of a step has a λ of its own, and in evaluation all rows have the λ of
+    :attr:`penalty`, which `FitResult.at(penalty)` and `explain(…, penalty=)` set:
 
-        log λ ~ Uniform(log low, log high),    u = (log λ − log middle) / log 2,
-        logits of z given x and λ:  a(x) + b(x) min(u, 0) + c(x) max(u, 0),
+        log λ ~ Uniform(log low, log high),    u = (log λ − log middle) / log 2.
 
-    where a, b and c are the thirds of the network's outputs; the program charges each row its own λ
-    (:class:`~lexppl.models.LEX`). In evaluation all rows have the λ of :attr:`penalty`:
-    `FitResult.at(penalty)`, `explain(…, penalty=)`.
+    A program draws λ once, by :meth:`row_penalties`, runs the selector within
+    :class:`lexppl.effects.RowPenalties`, and charges each row its λ times its penalties: LEX and
+    SequentialLEX do. The `forward(x)` of a subclass reads u by :meth:`levels`, as one that chooses
+    step by step has it as the context of :class:`~lexppl.distributions.SequentialMask`.
 
     Args:
-        selector: of independent or chained entries, whose network has 3G outputs:
-            `architecture.selector(3 * entries)`.
         low, high: the range of λ, in nats for each entry kept.
         middle: a λ of the range; √(low·high) if None.
         penalty: λ in evaluation; the middle if None.
 
     Raises:
-        ValueError: a range that is not 0 < low < high; a λ outside of it; from a call while it
-            learns, a program that does not name each row's λ.
-        TypeError: a selector whose distribution is not given by logits of the entries.
+        ValueError: a range that is not 0 < low < high; a λ outside of it; from :meth:`levels` while
+            it learns, a program that does not name each row's λ.
 
     Example:
-        >>> selector = PenaltyConditioned(BernoulliSelector(nn.Linear(3, 9)), 0.005, 0.08).eval()
-        >>> selector.row_penalties(torch.zeros(2, 3))
-        tensor([0.0200, 0.0200])
+        >>> class Sequential(PenaltyRangeSelector):
+        ...     def __init__(self, low: float, high: float) -> None:
+        ...         super().__init__(low, high)
+        ...         self.policy = StepPolicy(nn.Linear(3 + 3 + 1, 3 + 1))
+        ...     def forward(self, x: Tensor) -> SequentialMask:
+        ...         return SequentialMask(self.policy, x, 3, context=self.levels(x)[:, None])
+        >>> selector = Sequential(0.005, 0.08).eval()
+        >>> selector.row_penalties(torch.zeros(2, 3)), selector(torch.zeros(2, 3)).context[0]
+        (tensor([0.0200, 0.0200]), tensor([0.]))
     """
 
     def __init__(
-        self,
-        selector: nn.Module,
-        low: float,
-        high: float,
-        middle: float | None = None,
-        penalty: float | None = None,
+        self, low: float, high: float, middle: float | None = None, penalty: float | None = None
     ) -> None:
         super().__init__()
-        if not hasattr(selector, "law"):
-            raise TypeError(
-                "a penalty conditions BernoulliSelector and ChainSelector, whose distribution is "
-                f"given by logits of the entries; {type(selector).__name__} is given"
-            )
-        self.selector: Any = selector
         self.low = finite_float("low", low, above=0.0)
         self.high = finite_float("high", high, above=self.low)
         self.middle = self.checked(math.sqrt(low * high) if middle is None else middle)
@@ -228,17 +223,54 @@ class PenaltyConditioned(Selector):
         low, high = math.log(self.low), math.log(self.high)
         return (low + (high - low) * torch.rand(len(x), dtype=x.dtype, device=x.device)).exp()
 
-    def forward(self, x: Tensor) -> TorchDistribution:
-        levels = row_penalties()
-        if levels is None and self.training:
+    def levels(self, x: Tensor) -> Tensor:
+        """u of each row, `(B,)`, by the λ that the program charges it."""
+        penalties = row_penalties()
+        if penalties is None and self.training:
             raise ValueError(
                 "a selector for a range of penalties learns in a program that charges each row its "
                 "own: LEX does; another draws λ = selector.row_penalties(x), runs selector(x) "
                 "within lexppl.effects.RowPenalties(λ), and multiplies its penalties by λ"
             )
-        levels = self.row_penalties(x) if levels is None else levels
+        penalties = self.row_penalties(x) if penalties is None else penalties
+        return (penalties.log() - math.log(self.middle)) / math.log(2.0)
+
+
+class PenaltyConditioned(PenaltyRangeSelector):
+    """A selector of independent or chained entries for every λ of a range, in one fit:
+
+        logits of z given x and λ:  a(x) + b(x) min(u, 0) + c(x) max(u, 0),
+
+    where a, b and c are the thirds of the network's outputs, and u is λ's
+    (:class:`PenaltyRangeSelector`).
+
+    Args:
+        selector: of independent or chained entries, whose network has 3G outputs:
+            `architecture.selector(3 * entries)`.
+        low, high, options: as :class:`PenaltyRangeSelector`, by name from `middle` on.
+
+    Raises:
+        ValueError: as :class:`PenaltyRangeSelector`.
+        TypeError: a selector whose distribution is not given by logits of the entries.
+
+    Example:
+        >>> selector = PenaltyConditioned(BernoulliSelector(nn.Linear(3, 9)), 0.005, 0.08).eval()
+        >>> selector.row_penalties(torch.zeros(2, 3))
+        tensor([0.0200, 0.0200])
+    """
+
+    def __init__(self, selector: nn.Module, low: float, high: float, **options: Any) -> None:
+        super().__init__(low, high, **options)
+        if not hasattr(selector, "law"):
+            raise TypeError(
+                "a penalty conditions BernoulliSelector and ChainSelector, whose distribution is "
+                f"given by logits of the entries; {type(selector).__name__} is given"
+            )
+        self.selector: Any = selector
+
+    def forward(self, x: Tensor) -> TorchDistribution:
+        u = self.levels(x).unsqueeze(-1)
         network: nn.Module = self.selector.network
-        u = ((levels.log() - math.log(self.middle)) / math.log(2.0)).unsqueeze(-1)
         at, below, above = network(x).chunk(3, -1)
         logits = at + below * u.clamp(max=0.0) + above * u.clamp(min=0.0)
         return self.selector.law(among_possible(network, x, logits))
@@ -259,30 +291,41 @@ def penalised(
         )
     low, *middle, high = penalty
     selector = BernoulliSelector(architecture.selector(3 * entries), rate)
-    return PenaltyConditioned(selector, low, high, *middle), SizePenalty(1.0)
+    options = {"middle": middle[0]} if middle else {}
+    return PenaltyConditioned(selector, low, high, **options), SizePenalty(1.0)
 
 
 class RandomSelector(Selector):
-    """Masks that know nothing of x: `z_g ~ Bernoulli(rate)`, independently.
+    """Masks that know nothing of x: `z_g ~ Bernoulli(rate)`, independently, or of random sizes.
 
     Args:
         entries: G.
-        rate: the probability that an entry is kept.
+        rate: the probability that an entry is kept; not read beside `sizes`.
+        sizes: probabilities of 0, …, G entries, masks of one size being alike
+            (:class:`~lexppl.distributions.ExchangeableMasks`); None for independent entries.
 
     Raises:
-        ValueError: fewer entries than 1, a rate outside [0, 1].
+        ValueError: fewer entries than 1, a rate outside [0, 1], sizes that are not G + 1
+            probabilities.
 
     Example:
         >>> RandomSelector(3)(torch.zeros(1, 5)).mean
         tensor([[0.5000, 0.5000, 0.5000]])
     """
 
-    def __init__(self, entries: int, rate: float = 0.5) -> None:
+    def __init__(
+        self, entries: int, rate: float = 0.5, sizes: Sequence[float] | None = None
+    ) -> None:
         super().__init__()
         self.entries = int_at_least("entries", entries)
         self.rate = fraction("rate", rate, of="the entries", zero=True, one=True)
+        self.sizes, self._kept = sizes, MadeOnce()
+        if sizes is not None and ExchangeableMasks(sizes).event_shape != (entries,):
+            raise ValueError(f"sizes must be P(0), …, P({entries}); they are {sizes}")
 
     def forward(self, x: Tensor) -> TorchDistribution:
+        if self.sizes is not None:
+            return self._kept.like(x, self.sizes, ExchangeableMasks).expand((len(x),))
         return dist.Bernoulli(probs=x.new_full((len(x), self.entries), self.rate)).to_event(1)
 
 
@@ -339,16 +382,16 @@ class SoftMaskSelector(_NetworkSelector):
 
 
 class StepPolicy(Configured, nn.Module):
-    """A network of `[x ⊙ z, z]`, `(…, D + G)`, to G logits of the next entry and one of the
-    stop."""
+    """A network of `[x ⊙ z, z]`, `(…, D + G)`, and a context of C numbers where there is one, to G
+    logits of the next entry and one of the stop."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
         self.network = network
 
-    def forward(self, kept: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, kept: Tensor, mask: Tensor, *context: Tensor) -> tuple[Tensor, Tensor]:
         flat = kept.flatten(mask.dim() - 1)
-        outputs = self.network(torch.cat([flat, mask.to(flat.dtype)], -1))
+        outputs = self.network(torch.cat([flat, mask.to(flat.dtype), *context], -1))
         return outputs[..., :-1], outputs[..., -1]
 
 

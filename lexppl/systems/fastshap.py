@@ -7,14 +7,12 @@ from typing import Any
 import pyro
 import pyro.distributions as dist
 import torch
-from pyro.distributions import TorchDistribution
 from pyro.nn import PyroModule
 from torch import Tensor, nn
 
 from lexppl.configured import Configured
 from lexppl.distributions import ShapleyKernel
 from lexppl.distributions.computed_once import MadeOnce
-from lexppl.distributions.random_size import UniformSize
 from lexppl.distributions.support import lists_labels
 from lexppl.effects import MASK_KIND, imputation_particles, mask_particles, penalty
 from lexppl.inference import LossTerm, NestedIWAE, Stage, System, Unscored
@@ -26,19 +24,7 @@ from lexppl.models.likelihoods import distribution_targets
 from lexppl.models.missing import possible_entries
 from lexppl.models.predictor import check_classes
 from lexppl.models.regimes import frozen
-
-
-class UniformSizeSelector(Configured, nn.Module):
-    """Masks that are independent of x, `z ~ UniformSize(G)`: those of FastSHAP's surrogate."""
-
-    def __init__(self, entries: int) -> None:
-        super().__init__()
-        UniformSize(entries)
-        self.entries = entries
-        self._kept = MadeOnce()
-
-    def forward(self, x: Tensor) -> TorchDistribution:
-        return self._kept.like(x, self.entries, UniformSize).expand((len(x),))
+from lexppl.models.selectors import RandomSelector
 
 
 class TeacherTargets(Configured, PyroModule):
@@ -209,7 +195,7 @@ def fastshap(
     of the game `v_{x,c}(S) = q(c | x_S)` of a surrogate, which is fitted first, to the model's
     output under masks of any size,
 
-        min_q E_x E_{S ~ UniformSize} KL(p_m(· | x) ‖ q(· | x_S)).
+        min_q E_x E_S KL(p_m(· | x) ‖ q(· | x_S)),    P(|S| = s) = 1 / (G + 1).
 
     The attribution of a row is the signed φ of the class that is likeliest by the surrogate, or of
     the response.
@@ -265,9 +251,8 @@ def fastshap(
         shapley = LossTerm(explainer, squares, learns=[network])
         if given is not None:
             return [Stage([shapley])]
-        program: nn.Module = LEX(
-            UniformSizeSelector(entries), hides, game, grouping=architecture.grouping
-        )
+        masks = RandomSelector(entries, sizes=[1.0] * (entries + 1))
+        program: nn.Module = LEX(masks, hides, game, grouping=architecture.grouping)
         if teacher is not None:
             program = TeacherTargets(program, teacher)
         likelihood = NestedIWAE(1, samples=surrogate_samples, estimator=Unscored())

@@ -148,16 +148,11 @@ class TableExplainer(_Fitted, SelectsColumns, ReadsTables, ABC):
         Raises:
             ValueError, TypeError: as :func:`lexppl.explain`; rows unlike those of `fit`.
         """
-        check_is_fitted(self, "result_")
-        x = self._encoded(X, torch.get_default_dtype())
-        observed = None
-        if y is not None:
-            check_consistent_length(X, y)
-            observed = self._target_of(y, x.dtype)
+        x, *observed = self.encode(X, y)
         posterior = explain(
             self.result_,
             x,
-            observed,
+            *observed,
             draws=draws,
             seed=self._seed,
             row_names=_row_names(X),
@@ -166,6 +161,40 @@ class TableExplainer(_Fitted, SelectsColumns, ReadsTables, ABC):
         if self.groups is None:
             with_values(posterior, decoded_values(x, self.encoding_))
         return posterior
+
+    def encode(self, X: Any, y: Any = None) -> tuple[Tensor, ...]:
+        """Rows as the explainer's program sees them, for a program of a user's own.
+
+        By `encoding_`: numbers standardised, levels as indicators; `result_.entry_names` and
+        `result_.model.grouping` say which features a mask entry keeps.
+
+        Args:
+            X: `(n, n_features_in_)`, as in `fit`.
+            y: labels or responses; None for none.
+
+        Returns:
+            `(x,)`, or `(x, y)` with labels 0 … C−1, or responses in standardised units: the columns
+            of `fit(program, explainer.encode(X, y))` and `explain(program, *explainer.encode(X))`.
+
+        Raises:
+            ValueError, TypeError: rows unlike those of `fit`, labels that it did not see.
+
+        Example:
+            >>> X, y = np.arange(40.0).reshape(20, 2) ** 2, ["low", "high"] * 10
+            >>> explainer = ExplainerClassifier("l2x", k=1, epochs=1, random_state=0).fit(X, y)
+            >>> [tuple(column.shape) for column in explainer.encode(X[:3], y[:3])]
+            [(3, 2), (3,)]
+            >>> explainer.encode(X[:3], y[:3])[1]
+            tensor([1, 0, 1])
+        """
+        check_is_fitted(self, "result_")
+        if y is not None:
+            check_consistent_length(X, y)
+        x = self._encoded(X, torch.get_default_dtype())
+        if y is None:
+            return (x,)
+        values = torch.from_numpy(self._encoded_target(y))
+        return x, values.to(x.dtype) if values.is_floating_point() else values
 
     def gains(
         self,
@@ -205,10 +234,7 @@ class TableExplainer(_Fitted, SelectsColumns, ReadsTables, ABC):
         """
         if by not in ("group", "feature"):
             raise ValueError(f"by must be 'group' or 'feature'; it is {by!r}")
-        check_is_fitted(self, "result_")
-        check_consistent_length(X, y)
-        x, seed = self._encoded(X, torch.get_default_dtype()), self._seed
-        target = self._target_of(y, x.dtype)
+        (x, target), seed = self.encode(X, y), self._seed
         feature, values = interaction or (None, None)
         by_row = self._column(X, values) if isinstance(values, str) else values
         weights = checked_weights(sample_weight, len(x))
@@ -263,8 +289,7 @@ class TableExplainer(_Fitted, SelectsColumns, ReadsTables, ABC):
         Raises:
             ValueError: no such row; masks that do not select.
         """
-        check_is_fitted(self, "result_")
-        x = self._encoded(X, torch.get_default_dtype())
+        (x,) = self.encode(X)
         place = int_between("row", row, 0, len(x) - 1, note="rows of X")
         own = x[place : place + 1]
         steps = revealed_predictions(self.result_, own, seed=self._seed).steps(0)
@@ -380,10 +405,6 @@ class TableExplainer(_Fitted, SelectsColumns, ReadsTables, ABC):
             settings["penalty"] = AUTO
         regime = Regime.FREE_IN_SITU if self.model is None else Regime.SURROGATE_POST_HOC
         return plan_for(rows, entries, self.method, regime=regime, unit=unit, seed=seed, **settings)
-
-    def _target_of(self, y: Any, dtype: torch.dtype) -> Tensor:
-        values = torch.from_numpy(self._encoded_target(y))
-        return values.to(dtype) if values.is_floating_point() else values
 
     def _predictions(self, X: Any) -> Tensor:
         """The distribution of y in each row, in the explainer's own units."""

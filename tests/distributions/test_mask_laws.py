@@ -21,7 +21,6 @@ from lexppl.distributions import (
     TopKMask,
     mask_support,
 )
-from lexppl.distributions.random_size import UniformSize
 from tests.distributions.goodness_of_fit import FAILURE_RATE, assert_fits, p_value
 from tests.distributions.listed import assert_equals_list, masks_of, numbers, of_sizes
 
@@ -63,7 +62,7 @@ LAWS = {
     "chain": lambda x: ChainMask(x, COUPLING.to(x.dtype)[: len(x)]),
     "random size": lambda x: RandomSizeSubset(x, HOLES.to(x.dtype)),
     "Shapley": lambda x: ShapleyKernel(x.shape[-1], x.shape[:-1], dtype=x.dtype),
-    "uniform size": lambda x: UniformSize(x.shape[-1], x.shape[:-1], dtype=x.dtype),
+    "uniform size": lambda x: ExchangeableMasks([1.0] * (G + 1), x.shape[:-1], dtype=x.dtype),
     "any size": lambda x: ExchangeableMasks([0.0, 3.0, 0, 5, 1, 2], x.shape[:-1], dtype=x.dtype),
 }
 OF_LOGITS = ("k-subset", "top-k", "chain", "random size")
@@ -266,7 +265,8 @@ def test_ordered_draws_have_their_probabilities(k: int) -> None:
 def test_laws_of_the_size_at_other_numbers_of_entries(size: int) -> None:
     zeros = torch.zeros(2**size, 1).double()
     uniform = torch.ones(size + 1).double().log().log_softmax(-1)
-    assert_equals_list(UniformSize(size, (1,), dtype=torch.float64), of_sizes(zeros, uniform))
+    flat = ExchangeableMasks([2.0] * (size + 1), (1,), dtype=torch.float64)
+    assert_equals_list(flat, of_sizes(zeros, uniform))
     shapley = kernel(size).log().log_softmax(-1)
     assert_equals_list(ShapleyKernel(size, (1,), dtype=torch.float64), of_sizes(zeros, shapley))
 
@@ -310,7 +310,6 @@ def test_a_wide_law_has_finite_probabilities() -> None:
     ("make", "message"),
     [
         (lambda: ShapleyKernel(1), "entries must be a whole number of at least 2; it is 1"),
-        (lambda: UniformSize(0), "entries must be a whole number of at least 1; it is 0"),
         (lambda: ExchangeableMasks([1.0]), "G of at least 1"),
         (lambda: ExchangeableMasks([0.0, 0.0]), "not all 0"),
         (lambda: ExchangeableMasks([1.0, -0.5]), "none negative"),

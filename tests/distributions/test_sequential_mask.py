@@ -6,6 +6,7 @@ import sys
 
 import pytest
 import torch
+from pyro import poutine
 from scipy.stats import chi2
 from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -392,3 +393,117 @@ def test_groups_are_kept_together():
         kept = grouping(steps.sum(-2))
         other = SequentialMask(asked, hidden_changed(x, kept, None), 2, carry=grouping)
         assert torch.equal(one.log_prob(steps), other.log_prob(steps))
+
+
+def of_context(kept, mask, context):
+    """A policy that reads one number of the context as its temperature."""
+    logits, stop = policy()(kept, mask)
+    return logits * context[..., :1], stop - context[..., 0]
+
+
+START = torch.tensor([[0.0, 1, 0, 0], [1, 1, 0, 1], [0, 0, 0, 0], [1, 1, 1, 1]]).double()
+CONTEXT = torch.tensor([[0.5], [2.0], [1.0], [3.0]], dtype=torch.float64)
+
+
+def started(most=3, **options):
+    x = torch.stack([row(seed) for seed in range(4)])
+    return SequentialMask(of_context, x, G, most, start=START, context=CONTEXT, **options)
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("explore", [0.0, 0.3])
+@pytest.mark.parametrize("most", [1, 2, 4])
+def test_from_what_is_known_it_goes_on_to_other_entries_alone(most, explore):
+    """By hand, one row at a time: a policy of the rest, with certain stop where nothing is left."""
+    one, every = started(most, explore=explore), sequences(most)
+    with torch.no_grad():
+        found = one.log_prob(every[:, None].expand(-1, 4, -1, -1)).exp()
+        for place, x in enumerate(one.x):
+            expected = torch.stack([by_hand(x, place, steps, explore) for steps in every])
+            torch.testing.assert_close(found[:, place], expected, rtol=0, atol=1e-14)
+        assert torch.allclose(found.sum(0), torch.ones(4).double(), atol=1e-13)
+        drawn = started(most).sample((7,))
+    masks = one.mask_of(drawn)
+    assert bool(((masks == 0) | (masks == 1)).all() and (masks >= START).all())
+
+
+def by_hand(x, place, steps, explore):
+    mask, total = START[place].clone(), torch.ones((), dtype=torch.float64)
+    for step in steps:
+        logits, stop = of_context(x * mask, mask, CONTEXT[place])
+        end = stop.sigmoid() if bool((mask == 0).any()) else torch.ones(()).double()
+        if not bool(step.any()):
+            return total * end
+        j = int(step.argmax())
+        if mask[j] == 1:
+            return torch.zeros((), dtype=torch.float64)
+        choice = logits.masked_fill(mask == 1, -math.inf).softmax(-1)[j]
+        total = total * (1 - end) * ((1 - explore) * choice + explore / float((mask == 0).sum()))
+        mask[j] = 1.0
+    return total
+
+
+def test_a_started_masks_probability_divergence_and_gradients():
+    one, every = started(4), sequences(4)
+    steps = every[:, None].expand(-1, 4, -1, -1)
+    masks = torch.tensor(list(itertools.product([0.0, 1.0], repeat=G)), dtype=torch.float64)
+    with torch.no_grad():
+        each = one.log_prob(steps).exp()
+        same = (one.mask_of(steps)[:, None] == masks[:, None]).all(-1).double()
+        summed = torch.einsum("mkb,mb->kb", same, each)
+        found = one.set_log_prob(masks[:, None].expand(-1, 4, -1).contiguous()).exp()
+        torch.testing.assert_close(found, summed, rtol=0, atol=1e-13)
+        going = 0.7
+        left = G - START.sum(-1)
+        exact = 0.0
+        for m, sequence in enumerate(every):
+            k = int(sequence.sum())
+            log_u = torch.full((4,), k * math.log(going), dtype=torch.float64)
+            for t in range(k):
+                log_u = log_u - (left - t).clamp_min(1).log()
+            log_u = log_u + (left > k).double() * (math.log1p(-going) if k < 4 else 0.0)
+            exact = exact + torch.where(each[m] > 0, each[m] * (each[m].log() - log_u), 0.0)
+        along = (each * one.divergence_along(steps, going)).sum(0)
+        torch.testing.assert_close(along, exact, rtol=0, atol=1e-12)
+    scale = CONTEXT.clone().requires_grad_()
+    again = SequentialMask(of_context, one.x, G, 3, start=START, context=scale)
+    with seeded(0):
+        again.log_prob(again.sample()).sum().backward()
+    assert bool(scale.grad.isfinite().all()) and bool((scale.grad[:3] != 0).all())
+    assert float(scale.grad[3]) == 0.0
+
+
+def test_a_start_is_of_all_rows_or_one_and_its_program_keeps_it():
+    x = torch.stack([row(1), row(2), row(3)])
+    first = torch.tensor([0.0, 0.0, 1.0, 0.0], dtype=torch.float64)
+    one = law(x, start=first).expand((5, 3))
+    with torch.no_grad(), seeded(0):
+        assert bool((one.mask_of(one.sample())[..., 2] == 1).all())
+
+    class Asked(SequentialSelector):
+        def forward(self, x):
+            return SequentialMask(self.policy, x, self.entries, 2, start=first)
+
+    model = explainer()
+    model.selector = Asked(policy(), G)
+    with torch.no_grad(), seeded(0):
+        trace = poutine.trace(model).get_trace(x, torch.tensor([0, 1, 0]))
+    mask = trace.nodes["mask"]["value"]
+    assert bool((mask[..., 2] == 1).all())
+    charged = -trace.nodes["SizePenalty"]["fn"].log_prob(trace.nodes["SizePenalty"]["value"])
+    torch.testing.assert_close(charged, 0.3 * mask.sum(-1))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"start": torch.zeros(3)}, r"start must have shape \(2, 4\)"),
+        ({"start": torch.zeros(5, 4)}, r"it is \(5, 4\)"),
+        ({"context": torch.zeros(3, 1)}, r"context must have shape \(2, 'C'\)"),
+        ({"start": torch.full((4,), 0.5), "validate_args": True}, "must hold 0 and 1"),
+        ({"start": torch.zeros(4), "explore_stop": 0.1}, "leave start out"),
+    ],
+)
+def test_a_wrong_start_is_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        SequentialMask(policy(), torch.zeros(2, 4).double(), G, **options)

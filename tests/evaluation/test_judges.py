@@ -24,6 +24,7 @@ from lexppl.evaluation.judges import (
 )
 from lexppl.evaluation.prediction import predictive
 from lexppl.inference import CollapseWarning
+from lexppl.inference.contexts import seeded
 from lexppl.models import (
     MLP,
     BernoulliLikelihood,
@@ -90,6 +91,30 @@ def test_it_learns_the_law_given_any_part_of_x(xor_like):
     assert float(torch.stack(errors).max()) < 0.05
     # A predictor that never saw a hidden feature does not know what 0 stands for.
     assert float(errors_of_full[-1]) < 0.05 and float(torch.stack(errors_of_full).max()) > 0.1
+
+
+def test_masks_of_given_sizes_are_learned_from_alone():
+    """Of 8 columns Bernoulli(½) keeps one or none once in 28 draws; here always."""
+    generator = torch.Generator().manual_seed(2)
+    x = torch.randint(2, (3000, 8), generator=generator).float() * 2 - 1
+    y = (torch.rand(3000, generator=generator) < (1.5 * x[:, 0]).sigmoid()).long()
+    options = {"valid": None, "hidden": (16,), "learning_rate": 1e-2, "epochs": 20}
+    few = [0.5, 0.5] + [0.0] * 7
+    judge = fit_evalx((x, y), sizes=few, progress=False, **options)
+    law = judge.result.model.selector(x[:5])
+    with seeded(0):
+        drawn = law.sample((400,))
+    assert set(drawn.sum(-1).unique().tolist()) == {0.0, 1.0}
+    masks = torch.eye(8)[[0, 1]][:, None].expand(2, 2, 8)
+    rows = torch.stack([torch.ones(8), -torch.ones(8)])
+    of_first, of_second = judge.predict(rows, masks)[..., 1]
+    exact = torch.tensor([1.5, -1.5]).sigmoid()
+    assert float((of_first - exact).abs().max()) < 0.1
+    assert float((of_second - 0.5).abs().max()) < 0.1
+    half = fit_evalx((x, y), progress=False, **options)
+    assert half.result.model.selector(x[:5]).mean.unique().tolist() == [0.5]
+    with pytest.raises(ValueError, match=r"sizes must be P\(0\), …, P\(8\); they are \[1, 1\]"):
+        fit_evalx((x, y), sizes=[1, 1], progress=False, **options)
 
 
 def test_a_hidden_feature_differs_from_one_at_its_mean():

@@ -25,6 +25,7 @@ from lexppl.inference import (
     ScoreFunction,
     Stage,
     TunedControl,
+    batch_scale,
     fit,
 )
 from lexppl.inference.contexts import seeded
@@ -231,7 +232,7 @@ class OfItsOwn(NestedIWAE):
 
 class Squares(Objective):
     def differentiable_loss(self, model, guide, *args, **kwargs):
-        return (model(args[0]) - args[1]).square().sum()
+        return batch_scale() * (model(args[0]) - args[1]).square().sum()
 
 
 class Line(nn.Module):

@@ -1,6 +1,7 @@
 """Pyro's own objectives in a fit, and the library's programs under Pyro's own inference."""
 
 import math
+import re
 from types import MappingProxyType
 
 import pyro
@@ -15,7 +16,7 @@ from torch import nn
 from lexppl import explain
 from lexppl.distributions import KSubset
 from lexppl.effects import imputation_particles, mask_particles
-from lexppl.inference import Enumerate, NestedIWAE, Objective
+from lexppl.inference import Enumerate, NestedIWAE, Objective, batch_scale
 from lexppl.inference.contexts import program_settings
 from lexppl.inference.replicates import Replicates
 from lexppl.inference.stages import LossTerm, Stage, TrainingModules
@@ -221,3 +222,73 @@ class ScheduledElsewhere(Trace_ELBO):
 def test_schedules_that_a_fit_would_not_follow_are_refused():
     with pytest.raises(TypeError, match=r"has \['at'\], which a fit reads of a .*Objective alone"):
         LossTerm(lambda x, y: None, ScheduledElsewhere())
+
+
+class Slope(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.network = nn.Linear(3, 1)
+
+    def forward(self, x, y=None):
+        return self.network(x).squeeze(-1)
+
+
+def squares(model, x, y):
+    return (model(x) - y).square()
+
+
+def of_own(loss):
+    class Own(Objective):
+        watched = False
+
+        def differentiable_loss(self, model, guide, x, y):
+            return loss(model, x, y)
+
+    return Own()
+
+
+RESPONSES = X.double(), X[:, 0].double()
+
+
+@pytest.mark.parametrize("batch_size", [4, 12])
+@pytest.mark.parametrize(
+    ("loss", "refused_at"),
+    [
+        (lambda m, x, y: batch_scale() * squares(m, x, y).sum(), ()),
+        (lambda m, x, y: squares(m, x, y).sum(), (4,)),
+        (lambda m, x, y: squares(m, x, y).mean(), (4, 12)),
+        (lambda m, x, y: sum(p.square().sum() for p in m.parameters()), ()),
+        (lambda m, x, y: batch_scale() * (torch.rand(len(x)) * squares(m, x, y)).sum(), ()),
+        (lambda m, x, y: (torch.rand(len(x)) * squares(m, x, y)).mean(), (4,)),
+    ],
+)
+def test_a_loss_that_is_not_of_all_rows_is_refused_at_the_first_step(loss, refused_at, batch_size):
+    settings = {"objective": of_own(loss), "epochs": 1, "valid": None, "batch_size": batch_size}
+    if batch_size in refused_at:
+        words = rf"for {batch_size} rows .* for {batch_size // 2} of them.*N .*here 12: .*times N/B"
+        with pytest.raises(ValueError, match=words):
+            quick(Slope().double(), RESPONSES, **settings)
+    else:
+        quick(Slope().double(), RESPONSES, **settings)
+
+
+def test_the_two_figures_are_those_of_the_batch_and_of_its_first_half():
+    model = Slope().double()
+    with torch.no_grad():
+        figures = [float(squares(model, *(c[:n] for c in RESPONSES)).mean()) for n in (4, 2)]
+    words = "gives {:.4g} for 4 rows of a batch and {:.4g} for 2 of them".format(*figures)
+    with pytest.raises(ValueError, match=re.escape(words)):
+        quick(
+            model, RESPONSES, objective=of_own(lambda m, x, y: squares(m, x, y).mean()), epochs=1,
+            valid=None, batch_size=4,
+        )  # fmt: skip
+
+
+def test_the_validation_loss_of_an_objective_of_a_users_is_in_nats_a_row():
+    """However many rows a step has, here 5, 5 and 2 of 12."""
+    objective = of_own(lambda m, x, y: batch_scale() * squares(m, x, y).sum())
+    result = quick(
+        Slope().double(), RESPONSES, objective=objective, epochs=2, valid=RESPONSES, batch_size=5
+    )
+    found = float(squares(result.model, *RESPONSES).mean().detach())
+    assert float(result.best_valid[0]) == pytest.approx(found, rel=1e-6)

@@ -1,17 +1,20 @@
 """Selectors for every penalty of a range: the law, what each row is charged, and refusals."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from pyro import poutine
 from scipy import stats
+from torch import nn
 
 import lexppl
+from lexppl.distributions import SequentialMask
 from lexppl.effects import RowPenalties, row_penalties
 from lexppl.explanation import explain, mask_means
-from lexppl.inference import fit
+from lexppl.inference import annealed, fit
 from lexppl.models import (
     LEX,
     MLP,
@@ -20,7 +23,9 @@ from lexppl.models import (
     ConstantImputer,
     KSubsetSelector,
     PenaltyConditioned,
+    PenaltyRangeSelector,
     Predictor,
+    SequentialLEX,
     SizePenalty,
 )
 from lexppl.systems import invase, lex, real_x
@@ -183,3 +188,93 @@ def plain():
 def test_refusals(build, kind, words):
     with pytest.raises(kind, match=words):
         build()
+
+
+class Sequential(PenaltyRangeSelector):
+    """Takes the column that its scores name, as long as it is worth its λ, and then the next."""
+
+    def __init__(self, scores, low=LOW, high=HIGH):
+        super().__init__(low, high)
+        self.scores = nn.Parameter(scores)
+
+    def forward(self, x):
+        def policy(kept, mask, context):
+            worth = self.scores.log2() - context
+            left = worth.masked_fill(mask == 1, -torch.inf)
+            return 50.0 * left, (-50.0 * left.amax(-1)).clamp(-50.0, 50.0)
+
+        u = self.levels(x)
+        # In its own units again: log2 λ.
+        return SequentialMask(policy, x, 3, context=(u + math.log2(self.middle))[:, None])
+
+
+def sequential_program(scores):
+    predictor = Predictor(MLP(3, 2, (4,), seed=1), CategoricalLikelihood())
+    return SequentialLEX(Sequential(scores), ConstantImputer(), predictor, [SizePenalty(1.0)])
+
+
+def result_of(model, x):
+    return replace(
+        fit(plain(), (x, rows(len(x))[1]), epochs=1, valid=None, progress=False),
+        models=[model.eval()],
+    )
+
+
+SCORES = torch.tensor([0.04, 0.16, 0.01])
+
+
+@pytest.mark.parametrize("law", ["independent", "sequential"])
+def test_entries_are_in_the_order_in_which_a_rising_penalty_lets_them_go(law):
+    """Each is kept below a λ of its own, and not beyond."""
+    x = rows(12)[0]
+    model = sequential_program(SCORES)
+    if law == "independent":
+        network = nn.Linear(3, 9)
+        logit = 200.0 * (SCORES.log2() - math.log2(math.sqrt(LOW * HIGH)))
+        with torch.no_grad():
+            network.weight.zero_()
+            network.bias.copy_(torch.cat([logit, torch.full((6,), -200.0)]))
+        model = program(PenaltyConditioned(BernoulliSelector(network), LOW, HIGH))
+    result = result_of(model, x)
+    state = torch.get_rng_state()
+    assert result.order(x).tolist() == [[2, 0, 1]] * 12
+    assert torch.equal(torch.get_rng_state(), state)
+    assert model.selector.penalty == pytest.approx(0.04)
+    for penalty, kept in ((0.007, [1, 1, 1]), (0.02, [1, 1, 0]), (0.1, [0, 1, 0])):
+        means = mask_means(explain(result, x, draws=8, penalty=penalty)).values
+        np.testing.assert_allclose(means[0], [kept] * 12, atol=1e-3)
+
+
+def test_of_replicates_the_order_is_that_of_their_mean():
+    x = rows(4)[0]
+    models = [
+        sequential_program(torch.tensor(s)).eval() for s in ([0.3, 0.04, 0.01], [0.01, 0.05, 0.02])
+    ]
+    result = replace(result_of(models[0], x), models=models, guides=[None, None])
+    # Octaves above the lowest λ: 5.9 and 1, 3 and 3.3, 1 and 2.
+    assert result.order(x).tolist() == [[2, 1, 0]] * 4
+
+
+def test_a_sequential_law_learns_at_the_penalty_that_each_row_pays():
+    """Its gradient reaches the policy, and rows of another λ have another law."""
+    x, y = rows(200)
+    model = sequential_program(torch.tensor([0.04, 0.04, 0.04]))
+    settings = {"epochs": 2, "valid": None, "progress": False, "objective": annealed(4)}
+    result = fit(model, (x, y), **settings)
+    assert not torch.equal(result.model.selector.scores, model.selector.scores)
+    levels = torch.linspace(LOW, HIGH, 6)
+    model.selector.row_penalties = lambda _: levels
+    trace = poutine.trace(model).get_trace(x[:6], y[:6])
+    charged = -trace.nodes["SizePenalty"]["fn"].log_prob(trace.nodes["SizePenalty"]["value"])
+    torch.testing.assert_close(charged, levels * trace.nodes["mask"]["value"].sum(-1))
+    with RowPenalties(levels):
+        torch.testing.assert_close(model.selector(x[:6]).context[:, 0], levels.log2())
+    with pytest.raises(ValueError, match="charges each row its own"):
+        sequential_program(SCORES).train().selector(x)
+
+
+def test_a_fit_of_one_penalty_has_no_order():
+    x, y = rows(20)
+    result = fit(plain(), (x, y), epochs=1, valid=None, progress=False)
+    with pytest.raises(ValueError, match="fitted for one alone"):
+        result.order(x)

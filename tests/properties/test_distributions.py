@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from lexppl.distributions import (
     ChainMask,
+    ExchangeableMasks,
     KSubset,
     MaskDirichlet,
     MaxConcrete,
@@ -21,7 +22,6 @@ from lexppl.distributions import (
     TopKMask,
     geometric_sizes,
 )
-from lexppl.distributions.random_size import UniformSize
 from lexppl.distributions.relaxed import successive_softmax
 from lexppl.distributions.top_k import TopEntries
 from lexppl.inference.contexts import seeded
@@ -51,8 +51,8 @@ MADE: dict[str, Callable[[Any, int], Any]] = {
     "top entries": TopEntries,
     "Bernoulli": lambda logits, k: dist.Bernoulli(logits=logits).to_event(1),
     "sequential": lambda logits, k: SequentialMask(_policy, logits, logits.shape[-1], k),
-    "any size": lambda logits, k: UniformSize(
-        logits.shape[-1], logits.shape[:-1], dtype=logits.dtype
+    "any size": lambda logits, k: ExchangeableMasks(
+        [1.0] * (logits.shape[-1] + 1), logits.shape[:-1], dtype=logits.dtype
     ),
     "Shapley": lambda logits, k: ShapleyKernel(
         logits.shape[-1], logits.shape[:-1], dtype=logits.dtype

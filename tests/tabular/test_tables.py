@@ -17,9 +17,10 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler
 
-from lexppl import ExplainerClassifier, ExplainerRegressor
+from lexppl import ExplainerClassifier, ExplainerRegressor, explain, fit
 from lexppl.arviz_compatibility import posterior_of
 from lexppl.data.encoding import TargetColumn
+from lexppl.explanation import mask_means
 from lexppl.models import (
     MLP,
     CategoricalLikelihood,
@@ -28,6 +29,7 @@ from lexppl.models import (
     NormalLikelihood,
     Predictor,
 )
+from lexppl.systems import lex
 from lexppl.tabular.estimator_mixins import seed_of
 from lexppl.tabular.estimators import in_response_units
 from lexppl.tabular.fit_plan import plan_for
@@ -38,6 +40,7 @@ pytestmark = QUIET
 
 TINY = small(epochs=20, batch_size=50, learning_rate=5e-2)
 SHORT = {**TINY, "epochs": 1}
+WIDTHS = {"hidden": (4,), "predictor_hidden": (4,)}
 
 
 def classifier(method="lex", **options):
@@ -106,6 +109,45 @@ def test_levels_share_an_entry_and_names_are_kept(people):
         explainer.predict(frame.to_numpy())
     with pytest.raises(ValueError, match="timedelta"):
         explainer.fit(frame.assign(age=pd.Timedelta(1, "D")), y)
+
+
+def test_rows_of_an_estimator_are_those_of_a_program_of_its_own(people):
+    """By a table's encoding, in which a fit of Python sees what the estimator's program sees."""
+    frame, y = people
+    explainer = ExplainerClassifier("lex", k=1, **SHORT).fit(frame, y)
+    x, labels = explainer.encode(frame, y)
+    assert torch.equal(labels, torch.tensor(y == "low").long())
+    assert [tuple(c.shape) for c in explainer.encode(frame[:3])] == [(3, 9)]
+    assert torch.equal(explainer.encode(frame[:3])[0], x[:3])
+    ages, levels = frame["age"].to_numpy(float), (frame["job"] == "smith").to_numpy(float)
+    centred = x[:, 0].numpy()
+    np.testing.assert_allclose(np.corrcoef(centred, ages)[0, 1], 1.0, atol=1e-6)
+    np.testing.assert_array_equal(x[:, 3], levels)
+    means = mask_means(explain(explainer.result_, x, draws=0)).values
+    np.testing.assert_allclose(means[0], explainer.importances(frame), atol=1e-5)
+    program = lex(9, classes=2, k=1, grouping=explainer.result_.model.grouping, **WIDTHS)
+    own = fit(program, explainer.encode(frame, y), epochs=1, progress=False)
+    assert (
+        explain(own, *explainer.encode(frame[:3], y[:3]), draws=2)["posterior"]["mask"].sizes[
+            "feature"
+        ]
+        == 4
+    )
+    with pytest.raises(ValueError, match=r"'middle'.* not seen in fit"):
+        explainer.encode(frame[:1], ["middle"])
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        explainer.encode(frame[:2], y[:3])
+    with pytest.raises(NotFittedError):
+        ExplainerClassifier().encode(frame)
+
+
+def test_responses_of_an_estimator_are_standardised_as_its_program_sees_them():
+    X, y = make_regression(60, 3, random_state=0)
+    explainer = ExplainerRegressor("lex", k=1, **SHORT).fit(X, 1000.0 + y)
+    _, encoded = explainer.encode(X, 1000.0 + y)
+    assert encoded.dtype == torch.get_default_dtype()
+    np.testing.assert_allclose(explainer.encoding_.target.decode(encoded), 1000.0 + y, rtol=1e-4)
+    assert abs(float(encoded.mean())) < 0.5 and 0.5 < float(encoded.std()) < 2.0
 
 
 def test_groups_are_kept_as_one(blobs):

@@ -173,12 +173,16 @@ class Moving:
 class Objective(ELBO):
     """A `pyro.infer.ELBO` with what a fit asks of it.
 
-    An objective of one's own derives from it and gives a `differentiable_loss`.
+    An objective of a user's derives from it and gives a `differentiable_loss`: **the sum over the
+    rows of a batch times N/B** (:func:`lexppl.inference.batch_scale`), an estimate of the whole
+    data set's. Objectives that run the program's plates, as :class:`NestedIWAE` does, have it so.
+    The first step refuses a loss that depends on the rows and not on N, such as a mean.
 
     Example:
+        >>> from lexppl.inference import batch_scale
         >>> class Squares(Objective):
         ...     def differentiable_loss(self, model, guide, *args, **kwargs):
-        ...         return (model(*args) - args[1]).square().sum()
+        ...         return batch_scale() * (model(*args) - args[1]).square().sum()
         >>> Squares().at(0.5).settled, Squares().summary
         (0.0, 'Squares()')
     """
@@ -235,7 +239,7 @@ class Objective(ELBO):
     def differentiable_loss(
         self, model: Callable[..., Any], guide: Callable[..., Any] | None, *args: Any, **kwargs: Any
     ) -> Tensor:
-        """The loss, a scalar with a gradient."""
+        """The loss in nats of all N rows, a scalar with a gradient."""
         raise NotImplementedError(f"{type(self).__name__} has no differentiable_loss")
 
     def _get_trace(self, *args: Any, **kwargs: Any) -> NoReturn:

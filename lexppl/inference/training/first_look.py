@@ -1,7 +1,8 @@
 """The first look at a stage: each term runs once with every check, before its first step."""
 
+import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -195,8 +196,16 @@ def _run(
     if shared:
         refuse_unshared(term, nodes, plate, batch)
     term.objective.refuse_uncovered(nodes.model, nodes.guide)
-    with MiniBatch(rows, len(batch[0]), plate), shifted(term), weighing(weights, plate):
-        loss = template(term, term.objective, batch)
+
+    def loss_of(some: Columns, count: int) -> Tensor:
+        scaled = MiniBatch(count, len(some[0]), plate)
+        with seeded(0, some[0].device), scaled, shifted(term), weighing(weights, plate):
+            value: Tensor = template(term, term.objective, some)
+        return value
+
+    loss = loss_of(batch, rows)
+    if not term.objective.reads_scales and len(batch[0]) >= 4:
+        refuse_unscaled(loss_of, batch, rows, type(term.objective).__name__)
     if len(batch[0]) < rows:
         refuse_apart(term, nodes, plate, batch, f"batch_size={rows} or more")
     parts = (template, *term.objective.modules)
@@ -207,6 +216,25 @@ def _run(
             "that the model gives probability zero"
         )
     return plate, parameters_with_a_prior(term, nodes.model)
+
+
+def refuse_unscaled(
+    loss: Callable[[Columns, int], Tensor], batch: Columns, rows: int, name: str
+) -> None:
+    """Refuse a loss, of some rows in place of N, that depends on the rows and not on N; of all rows
+    at once, a mean."""
+    size, half = len(batch[0]), len(batch[0]) // 2
+    parts = [tuple(c[part] for c in batch) for part in (slice(half), slice(half, None))]
+    runs = ((batch, rows), (batch, 2 * rows), *((part, rows) for part in parts))
+    whole, twice, first, rest = (float(loss(*run).detach()) for run in runs)
+    is_mean = math.isclose((half * first + (size - half) * rest) / size, whole, rel_tol=1e-3)
+    unscaled = first != whole and math.isclose(whole, twice, rel_tol=1e-6)
+    if unscaled and (size < rows or is_mean):
+        raise ValueError(
+            f"{name} gives {whole:.4g} for {size} rows of a batch and {first:.4g} for {half} of "
+            f"them, whatever the number of rows N that they stand for, here {rows}: a fit expects "
+            "the sum over the batch times N/B, which is lexppl.inference.batch_scale()"
+        )
 
 
 def refuse_unweighted(term: LossTerm, plate: str | None, why: str, instead: str) -> None:

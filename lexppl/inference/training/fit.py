@@ -278,9 +278,10 @@ def fit(
         inference: sample the posterior of what all rows share: `pyro.infer.NUTS` or `HMC`,
             :class:`MCMC`, or another :class:`PosteriorInference`, given all rows of train;
             parameters without priors stay. The result has a "replicate" for each chain.
-        objective: a `pyro.infer.ELBO` with a `differentiable_loss`; :func:`annealed` if None. Under
-            `Trace_ELBO`, `TraceMeanField_ELBO` and `TraceEnum_ELBO` particle plates have size one,
-            and a guide covers every latent that is not enumerated.
+        objective: a `pyro.infer.ELBO` with a `differentiable_loss`, the sum over the rows of a
+            batch times N/B (:class:`Objective`); :func:`annealed` if None. Under `Trace_ELBO`,
+            `TraceMeanField_ELBO` and `TraceEnum_ELBO` particle plates have size one, and a guide
+            covers every latent that is not enumerated.
         stages: in place of model, guide and objective: stages, or a function that builds them.
         epochs: of each stage without its own; None for 300, and where guides alone learn for
             1,000 steps or more.
