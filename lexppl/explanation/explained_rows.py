@@ -54,6 +54,7 @@ from lexppl.inference.objective.dependence import (
     match_program,
     observed_without_y,
     refuse_batch_dependence,
+    refuse_dependent_rows,
 )
 from lexppl.inference.objective.program import (
     Draw,
@@ -179,7 +180,7 @@ def explained_rows(
         tree, listed = None, None
         if rows.y is not None or sites.beside:
             with drawing(how.seed, rows.x.device):
-                tree, listed = _observed(result, first, sites, how.proposals)
+                tree, listed = _observed(result, first, sites, how.proposals, how.imputations)
         plan = RowPlan(result, rows, how, sites, draws, known.means, tree, listed)
         if part is not None and (plan.is_joint or sites.are_together):
             raise ValueError(
@@ -217,6 +218,7 @@ def _prepared(
                 with suppress(torch.linalg.LinAlgError):  # So few rows may have no distribution.
                     few = (rows.x[:LEAST], None)
                     refuse_batch_dependence(ParticleProgram(result.model, None, few))
+                    refuse_dependent_rows(ParticleProgram(result.model, None, few))
             known = KnownProgram.of(result, rows.x)
         with drawing(how.seed, device):
             if how.samples is not None:
@@ -288,10 +290,11 @@ def _observed(
     first: tuple[Tensor, Tensor | None],
     sites: ProgramSites,
     proposals: float | None,
+    imputations: int,
 ) -> tuple[MaskTree, MaskList | None]:
     """The plates of the program's masks, and the list of all masks where these are to be listed."""
-    few = slice(0, None if sites.are_together else FEW)
-    args = tuple(None if values is None else values[few] for values in first)
+    every = sites.are_together
+    args = tuple(None if values is None else values[: None if every else FEW] for values in first)
     program = ParticleProgram(result.models[0], result.guides[0], args)
     match_program(program)
 
@@ -309,20 +312,27 @@ def _observed(
     refuse_coupled_rows(observed)
     names = [site.name for site in sites.masks]
     tree = MaskTree.of(run, again, names)
+    if tree.plates == (None,) and len(first[0]) > FEW and not every:
+        # Rows are weighed together, and so are those beyond the few.
+        program = program.on(first)
+        run = again(1)
+        tree = MaskTree.of(run, again, names)
     shared = not tree.is_of_rows
-    listed = None
     alone = bool(sites.beside) and not sites.has_outer_latents
+    listed = None
     if is_listed(proposals) or (proposals is None and (sites.has_outer_latents or shared or alone)):
         try:
-            if shared and not sites.are_together:
-                raise ValueError("all rows are observed in one, with masks of their own each")
-            listed = MaskList(run, tree, SHARED, exact=True)
+            listed = MaskList(run, tree, SHARED)
+            if imputations == 1:
+                listed.refuse_imputations(run)
+            tree.refuse_missing(again(len(listed), listed.give), listed)
         except ValueError as error:
             if proposals is not None:
                 raise ValueError(
                     f"proposals=math.inf lists every mask, and {error}; give proposals=4, by which "
                     "masks are drawn and resampled by importance"
                 ) from None
+            listed = None
         of_any_number = shared or alone or proposals is not None
         if listed is not None and (of_any_number or len(listed) <= OF_ITS_OWN):
             return tree, listed

@@ -143,7 +143,12 @@ def sites_of(model: Callable[..., Any], x: Tensor, guide: Any = None) -> Program
     # What is named as a response is observed, where y is given.
     latents = [site for site in sites if site.is_mask and not is_response(site.name)]
     masks = [site for site in latents if len(site.distribution.event_shape) == 1]
-    found = masks or [s for s in latents if draws_zeros_and_ones(s.distribution)]
+    coins = [s for s in latents if _is_coin(s)]
+    if masks:
+        # A coin of what has a mask or a response says which; one of another plate is a mask itself.
+        taken = {None, *map(plate_of, masks), *(plate_of(s) for s in sites if s not in latents)}
+        coins = [site for site in coins if plate_of(site) not in taken]
+    found = masks + coins
     if not found:
         raise ValueError(
             "the program has no latent of event shape (G,), nor one of zeros and ones, inside "
@@ -176,6 +181,10 @@ def sites_of(model: Callable[..., Any], x: Tensor, guide: Any = None) -> Program
         beside & inside,
         tuple(NamedValue.of(site, of_rows | known - {None}) for site in named),
     )
+
+
+def _is_coin(site: Site) -> bool:
+    return not site.distribution.event_shape and draws_zeros_and_ones(site.distribution)
 
 
 @contextmanager

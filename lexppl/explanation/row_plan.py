@@ -229,7 +229,7 @@ class RowPlan:
         listed, tree = self.listed, self.tree
         if tree is None:
             raise ValueError("masks that are weighed need a tree")
-        imputations = self.how.imputations if listed is None else 1
+        imputations = self.how.imputations
         proposes = listed is None and args[1] is not None
         runs_of = program.proposing() if proposes else program
         give = None if listed is None else listed.give

@@ -21,6 +21,7 @@ from lexppl.inference.objective.listed_latents import (
     ListedLatents,
     draw_log_prob,
     is_point,
+    refuse_missing,
     support_of,
 )
 from lexppl.inference.objective.program import Draw, ParticleTrace
@@ -140,6 +141,18 @@ class MaskTree:
             summed = value if level or value.shape[-1] == 1 else value.sum(-1, keepdim=True)
             terms[level] = terms[level] + summed
         return terms
+
+    def refuse_missing(self, run: ParticleTrace, listed: "MaskList") -> None:
+        """Refuse a list, of which a run is given, whose probabilities do not add up to one."""
+        for level in sorted({self.levels[name] for name in listed.names}):
+            names = [name for name in listed.names if self.levels[name] == level]
+            total: Tensor | float = 0.0
+            for name in names:
+                value = entry_log_prob(run.sites[name], True)[0]
+                total = total + (value if level else value.sum(-1, keepdim=True))
+            log_p = torch.as_tensor(total).expand(len(listed), -1)
+            log_p = log_p.reshape(*listed.counts[: level + 1], -1, log_p.shape[-1])[..., 0, :]
+            refuse_missing(log_p.movedim(level, -2), names)
 
     def log_weights(
         self,
@@ -382,14 +395,7 @@ class MaskList(ListedLatents):
     """Every joint value of a program's discrete latents, those of plates below all rows side by
     side."""
 
-    def __init__(self, run: ParticleTrace, tree: MaskTree, most: int, exact: bool = False) -> None:
-        others = [s.name for s in run.drawn if is_random(s) and s.name not in tree.levels]
-        if exact and others:
-            raise ValueError(
-                f"{others} are random given the masks {list(tree.levels)}: p(y | x, z) would be "
-                "approximated by K imputations, and not exact; impute by a function of the mask, "
-                "such as ConstantImputer()"
-            )
+    def __init__(self, run: ParticleTrace, tree: MaskTree, most: int) -> None:
         sites = [run.sites[name] for name in tree.levels if is_random(run.sites[name])]
         sites.sort(key=lambda site: tree.levels[site.name])
         if not sites:
@@ -402,6 +408,16 @@ class MaskList(ListedLatents):
             entries = math.prod(shape[:-1] if level else shape)
             by_level[level] *= len(support_of(site, most)) ** entries
         self.counts = tuple(by_level)
+
+    def refuse_imputations(self, run: ParticleTrace) -> None:
+        """Refuse a single imputation a mask where these are random."""
+        others = [s.name for s in run.drawn if is_random(s) and s.name not in self.values]
+        if others:
+            raise ValueError(
+                f"{others} are random given the masks {self.names}: p(y | x, z) would be "
+                "approximated by one imputation; give imputations=K for each mask, or impute by a "
+                "function of the mask, such as ConstantImputer()"
+            )
 
     def log_prior(self, run: ParticleTrace) -> Tensor:
         """log p(z) of the masks of a run of all of them, `(M, E)`, where all are of one plate."""

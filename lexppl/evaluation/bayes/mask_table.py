@@ -113,6 +113,7 @@ def mask_table(
         raise ValueError(f"several latents are in mask_particles(), {latents}; one can be listed")
     tree = _tree(program, first)
     listed, run = _listed(program, first, tree, imputations)
+    tree.refuse_missing(run, listed)
     level = max(tree.levels.values())
 
     def by_mask(of: ParticleTrace) -> Tensor:
@@ -239,6 +240,9 @@ def row_log_likelihood(
         if not latents:
             return None
         tree = _tree(program, first)
+        if masks == math.inf:
+            listed, run = _listed(program, first, tree, 1)
+            tree.refuse_missing(run, listed)
         several = len(set(tree.levels.values())) > 1
         return tree.of_one_weight() if several and masks != math.inf else tree
 
