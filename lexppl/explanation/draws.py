@@ -336,7 +336,7 @@ def predicted(
     if site is None or site.has_own_plates or isinstance(site.distribution, Unit):
         return None, None
     probability = _label_probability(site, imputations, masks)
-    if probability is None:
+    if probability is None or pair.shape[-1] not in (1, probability.shape[-1]):
         if again is None:
             return None, None
         pairs = [*above, pair]
@@ -345,16 +345,20 @@ def predicted(
             if site.in_particles
             else value_of(site)
             for name, site in run.sites.items()
-            if not site.observed
+            if not (site.observed or is_response(name))
         }
         new = again(latents, len(pair)).get(RESPONSE)
         if new is None:  # Without y it is not drawn.
             return None, None
-        event_dim = len(new.distribution.event_shape)
-        drawn = _over_particles(value_of(new), 1, len(pair), event_dim)[0]
-        return drawn.squeeze(1) if is_of_all_rows(new) else drawn, None
-    rows = torch.arange(probability.shape[-1], device=pair.device)
-    chosen = probability.flatten(1, 2)[:, pair.expand(-1, len(rows)), rows]
+        probability = _label_probability(new, 1, len(pair))
+        if probability is None:
+            event_dim = len(new.distribution.event_shape)
+            drawn = _over_particles(value_of(new), 1, len(pair), event_dim)[0]
+            return drawn.squeeze(1) if is_of_all_rows(new) else drawn, None
+        chosen = probability[:, 0]
+    else:
+        rows = torch.arange(probability.shape[-1], device=pair.device)
+        chosen = probability.flatten(1, 2)[:, pair.expand(-1, len(rows)), rows]
     reached = chosen.cumsum(0)
     level = torch.rand_like(reached[-1]) * reached[-1]
     index = (reached <= level).sum(0).clamp(max=len(chosen) - 1)

@@ -71,6 +71,7 @@ class MaskTree:
     plates: tuple[str | None, ...]
     above: Columns
     levels: Mapping[str, int]
+    rows_apart: bool = False  # Whether the last plate has an entry for each row
 
     @classmethod
     def of(cls, run: ParticleTrace, again: Again, masks: Sequence[str] = ()) -> "MaskTree":
@@ -90,7 +91,9 @@ class MaskTree:
             trees.insert(0, (None, *groups, *rows))
         for names in [*trees, (None,)]:
             levels = {n: names.index(p) if p in names else 0 for n, p in plates.items()}
-            tree = _confirmed(cls(names, _under_all(run, names), levels), run, again)
+            above = _under_all(run, names)
+            apart = bool(above) and len(above[-1]) == len(run.arguments[0])
+            tree = _confirmed(cls(names, above, levels, apart), run, again)
             if tree is not None:
                 break
         found = tree or cls((None,), (), dict.fromkeys(masks, 0))
@@ -123,7 +126,7 @@ class MaskTree:
     @property
     def is_of_rows(self) -> bool:
         """Whether every mask is one of a row."""
-        return len(self.plates) == 2 and set(self.levels.values()) == {1}
+        return self.rows_apart and len(self.plates) == 2 and set(self.levels.values()) == {1}
 
     def terms(self, run: ParticleTrace, priors: Collection[str] = ()) -> list[Tensor]:
         """By plate the log-densities of what is weighed in its entries, `(…, K, M, E or 1)`, with

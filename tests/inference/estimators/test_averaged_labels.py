@@ -583,4 +583,4 @@ def test_a_guide_of_weights_is_kept_for_the_second_run():
 
     with seeded(0):
         NestedIWAE(3, estimator=AVERAGED).differentiable_loss(model, guide, X, Y)
-    assert len(drawn) == 2 and drawn[0] == drawn[1]
+    assert len(drawn) > 2 and drawn[-2] == drawn[-1]
