@@ -116,8 +116,9 @@ def explain(
 
     Args:
         program: a fit; or a Pyro program, called as `program(x, y)`.
-        x: rows `(B, *event)`: a tensor, or an array that becomes one of the model's type; or a data
-            set with x and y, or a pair `(x, y)`, as `fit` takes them: the same as x and y.
+        x: rows `(B, *event)`: a tensor, or an array that becomes one of the model's type, or of
+            whole numbers where the program reads these; or a data set with x and y, or a pair
+            `(x, y)`, as `fit` takes them: the same as x and y.
         y: labels or responses `(B,)`, or a black box's probabilities `(B, C)`, for which masks are
             drawn from the average Σ_c p(c) p(z | x, y = c).
         guide: of a program, its fitted guide, called as `guide(x, y)`: of latents that all rows

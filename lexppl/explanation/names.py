@@ -16,15 +16,18 @@ from lexppl.inference.batches import tensor_of
 from lexppl.inference.predictive import drawing
 from lexppl.inference.pyro_parameters import floating_type
 from lexppl.inference.training.result import FitResult
+from lexppl.inference.training.rows import as_read
 
 
 @dataclass(frozen=True)
 class NamedRows:
-    """Rows x `(B, *event)`, their y if it is given, and their names."""
+    """Rows x `(B, *event)`, their y if it is given, their names, and their floating type or, of
+    whole numbers, the program's."""
 
     x: Tensor
     y: Tensor | None
     names: Sequence[Any]
+    dtype: torch.dtype
 
     def __len__(self) -> int:
         return len(self.x)
@@ -74,13 +77,13 @@ class NamedRows:
 def named_rows(result: FitResult, x: Any, y: Any, row_names: Sequence[Any] | None) -> NamedRows:
     """Rows, checked against the fit, as tensors of its type."""
     dtype = _float_type(result, x)
-    x = tensor_of(x, "x", dtype, whole=dtype)
+    x = x if isinstance(x, Tensor) else as_read(result.model, tensor_of(x, "x", dtype), dtype)
     y = None if y is None else tensor_of(y, "y", dtype)
     result.check(x, y)
     if y is not None and y.device != x.device:
         raise ValueError(f"x is on {x.device} and y on {y.device}; move one to the other")
     names = range(len(x)) if row_names is None else _different(row_names, len(x), "row_names")
-    return NamedRows(x, y, names)
+    return NamedRows(x, y, names, x.dtype if x.is_floating_point() else dtype)
 
 
 def entry_names(result: FitResult, entries: int, given: Sequence[str] | None) -> Sequence[str]:

@@ -143,7 +143,7 @@ class PosteriorArrays:
         }
         if rows.x.dim() == 4:
             self._coordinates |= dict(zip(EVENT, map(range, rows.x.shape[1:]), strict=True))
-        kind = np.float64 if rows.x.dtype == torch.float64 else np.float32
+        kind = np.float64 if rows.dtype == torch.float64 else np.float32
         self._layout = ArvizLayout(self._coordinates, kind)
         self._add = self._layout.add
         self._likelihood: NDArray[np.float64] | None = None  # log p(y | x, θ), `(C, P, B)`
