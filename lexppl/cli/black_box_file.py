@@ -127,7 +127,7 @@ def _standardised(
     data = source.data
     if data.encoding is None:
         return torch.from_numpy(answers).to(data.x), source
-    name, y = data.encoding.target.name, source.in_target_units(data.y.cpu().numpy())
+    name, y = data.encoding.target.name, source.target.inverse(data.y.cpu().numpy())
     target = TargetColumn.of_responses(name, answers[source.train_rows])
     data = replace(
         data,

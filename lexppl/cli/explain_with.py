@@ -70,8 +70,7 @@ def run_explain_with(options: argparse.Namespace, command: Sequence[str]) -> int
             lines = _steps(result, x, encoding, options)
         else:
             lines = _rows(posterior, x, encoding, predicted)
-        scale = encoding.target.scale if encoding.target.curve is None else 0.0
-        write_lines(lines, out / ROWS, scale)
+        write_lines(lines, out / ROWS, encoding.target.unit)
         kept = mask_means(posterior).mean("chain", dtype=np.float64).to_pandas()
         table = predicted.join(kept.add_prefix("kept(").add_suffix(")"))
         table.to_csv(out / PREDICTIONS, float_format="%.6g")
@@ -127,7 +126,7 @@ def _rows(
     names, kept = [str(name) for name in means[means.dims[-1]].values], means.values.mean(0)
     values = decoded_values(x, encoding)
     if "predicted" not in predicted:
-        name = MEAN if encoding.target.curve is None else MEDIAN
+        name = predicted.columns[-2]
         labels, totals = [f"{name} response"] * len(x), predicted[name]
     else:
         labels = predicted["predicted"].tolist()

@@ -127,6 +127,16 @@ class TargetColumn(Standardised):
         """What is predicted, in words: the name, or the curve of it."""
         return self.name if self.curve is None else f"{self.curve}({self.name})"
 
+    @property
+    def unit(self) -> float:
+        """The scale of its values, as :func:`lexppl.summary.number_text` takes it; 0 of a curve."""
+        return self.scale if self.curve is None else 0.0
+
+    def text(self, y: float) -> str:
+        """A standardised response in its own units, to six digits of its scale, as those of a
+        float32 are."""
+        return number_text(float(self.original(np.array([y]))[0]), self.unit)
+
     def encode(self, cells: pd.Series, dtype: torch.dtype | None = None) -> Tensor:
         """Class indices (long) or the numbers, ``(N,)``; refuses missing cells and unknown
         labels."""
