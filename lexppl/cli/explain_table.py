@@ -226,21 +226,14 @@ class TableRun(ExplainRun):
             )
         explained = min(len(source.test), EXPLAINED_ROWS)
         numbers = source.test_rows[:explained]
-        posterior = self.posterior(
-            source.test.x[:explained],
-            source.test.y[:explained],
-            [int(row) for row in numbers],
-            scores.folds_at(source, numbers),
-        )
+        rows = source.test.x[:explained], source.test.y[:explained], numbers.tolist()
+        posterior = self.posterior(*rows, scores.folds_at(source, numbers))
         ranking, gains = selection_table(posterior), None
         if kind_of(posterior) is PROBABILITY and judge is not None:
-            gains = sections.run(
-                "measuring what the features are worth",
-                partial(self.gains, judge, posterior),
-                None,
-                "the gains were interrupted; features are ranked without them",
-                "gains are",
-            )
+            name = "measuring what the features are worth"
+            work = partial(self.gains, judge, posterior)
+            early = "the gains were interrupted; features are ranked without them"
+            gains = sections.run(name, work, None, early, "gains are")
         known = gains if gains is None or gains.known else None
         details = self._details(posterior, known)
         path, penalties = self.fitted.path, self._penalties(judgement, details, posterior)

@@ -106,16 +106,15 @@ def _predictions(
     observed = {"observed": frame[target.name].to_numpy()} if target.name in frame else {}
     if "y_probability" in response:
         values: Any = response["y_probability"].mean("chain", dtype=np.float64).to_pandas()
-        each = {"predicted": values.idxmax(axis=1), **values.add_prefix("p(").add_suffix(")")}
+        shares = values.add_prefix("p(").add_suffix(")")
+        predicted = {"predicted": values.idxmax(axis=1), **shares}
     else:
-        drawn = response["y"].astype(np.float64)
-        centre, name, spread = drawn.mean(("chain", "draw")), MEAN, "sd"
-        if target.curve is not None:
-            centre, name = drawn.median(("chain", "draw")), MEDIAN
-            spread = f"sd of {target.label}"
-        sd = drawn.std(("chain", "draw")).to_pandas() * target.scale
-        each = {name: target.inverse(centre.values), spread: sd}
-    return pd.DataFrame({**observed, **each}, index=pd.RangeIndex(len(frame), name="row"))
+        drawn, draws = response["y"].astype(np.float64), ("chain", "draw")
+        name, spread = (MEAN, "sd") if target.curve is None else (MEDIAN, f"sd of {target.label}")
+        centre = drawn.mean(draws) if target.curve is None else drawn.median(draws)
+        sd = drawn.std(draws).to_pandas() * target.scale
+        predicted = {name: target.inverse(centre.values), spread: sd}
+    return pd.DataFrame({**observed, **predicted}, index=pd.RangeIndex(len(frame), name="row"))
 
 
 def _rows(

@@ -258,8 +258,7 @@ def one_thread(wanted: bool) -> Iterator[None]:
     import torch  # noqa: PLC0415 - slow
 
     before = torch.get_num_threads()
-    if wanted:
-        torch.set_num_threads(1)
+    torch.set_num_threads(1 if wanted else before)
     try:
         yield
     finally:

@@ -164,12 +164,10 @@ def _curved(
     of_asinh = curved.standardised(values)[:, None]
     [(mean, scale)] = statistics_of([column.name], of_asinh, weights)
     curved = replace(curved, mean=mean, scale=scale)
-    low, middle, high = (
-        str(np.datetime64(int(number), "D"))
-        if isinstance(column, DateColumn)
-        else number_text(float(number))
-        for number in np.nanquantile(values, (0.0, 0.5, 1.0))
-    )
+    numbers = np.nanquantile(values, (0.0, 0.5, 1.0)).tolist()
+    low, middle, high = map(number_text, numbers)
+    if isinstance(column, DateColumn):
+        low, middle, high = (str(np.datetime64(int(day), "D")) for day in numbers)
     curve = "its logarithm"
     if curved.curve == "asinh":
         curve = f"asinh((v − {number_text(asinh[0])}) / {number_text(asinh[1])})"

@@ -174,10 +174,10 @@ def _read_text(
     words: Sequence[str],
 ) -> pd.DataFrame:
     with get_handle(file, "rb", compression="infer", is_text=False) as opened:
-        has_mark = opened.handle.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-    letters = form.text_encoding or ("utf-16" if has_mark else "utf-8-sig")
-    with get_handle(file, "r", encoding=letters, compression="infer", errors="ignore") as opened:
         text = opened.handle.read()
+    has_mark = text.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    letters = form.text_encoding or ("utf-16" if has_mark else "utf-8-sig")
+    text = text.decode(letters, errors="ignore")
     lines = [line for line in islice(StringIO(text, newline=""), MOST_LINES) if line.strip()]
     if not lines:
         raise ValueError(f"the table is empty: {file.name!r} holds nothing")

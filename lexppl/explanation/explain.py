@@ -170,17 +170,14 @@ def explain(
         >>> given_y["predictions"]["mask"].dims, given_y["log_likelihood"]["y"].shape
         (('chain', 'draw', 'row', 'feature'), (1, 50, 200))
     """
-    settings = {
-        name: value for name, value in locals().items() if name not in ("program", "x", "y")
-    }
-    found = _explained(program, x, y, **settings)
-    return posterior_of(found.groups(), found.attrs)
+    rows = _explained(**locals())
+    return posterior_of(rows.groups(), rows.attrs)
 
 
 def explanation_tree(program: Any, x: Any, y: Any = None, **settings: Any) -> xr.DataTree:
     """What :func:`explain` returns, as xarray's tree, whichever ArviZ is installed."""
-    found = _explained(program, x, y, **settings)
-    return tree_of(found.groups(), found.attrs)
+    rows = _explained(program, x, y, **settings)
+    return tree_of(rows.groups(), rows.attrs)
 
 
 def _explained(
