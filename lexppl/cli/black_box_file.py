@@ -105,11 +105,11 @@ def black_box_targets(
     """
     data = source.data
     try:
-        found = box.targets(x[places]).to(data.x.device)
+        answers = box.targets(x[places]).to(data.x.device)
     except (TypeError, ValueError) as error:
         raise ValueError(f"the black box: {one_line(error)}") from error
-    targets = found.new_full((len(x), *found.shape[1:]), torch.nan)
-    targets[places] = found
+    targets = answers.new_full((len(x), *answers.shape[1:]), torch.nan)
+    targets[places] = answers
     if data.task == "regression":
         return _standardised(targets.double().cpu().numpy(), source)
     if targets.shape[1] != data.n_classes:

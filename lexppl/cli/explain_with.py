@@ -71,10 +71,10 @@ def run_explain_with(options: argparse.Namespace, command: Sequence[str]) -> int
         else:
             lines = _rows(posterior, x, encoding, predicted)
         write_lines(lines, out / ROWS, encoding.target.unit)
-        kept = mask_means(posterior).mean("chain", dtype=np.float64).to_pandas()
-        table = predicted.join(kept.add_prefix("kept(").add_suffix(")"))
-        table.to_csv(out / PREDICTIONS, float_format="%.6g")
-        most = kept.T.apply(lambda row: ", ".join(map(str, row.nlargest(MOST_KEPT).index)))
+        frequencies = mask_means(posterior).mean("chain", dtype=np.float64).to_pandas()
+        rows = predicted.join(frequencies.add_prefix("kept(").add_suffix(")"))
+        rows.to_csv(out / PREDICTIONS, float_format="%.6g")
+        most = frequencies.T.apply(lambda row: ", ".join(map(str, row.nlargest(MOST_KEPT).index)))
         first = predicted.assign(**{"most kept": most}).head(SHOWN_ROWS)
         as_html: Any = {"index": False, "border": 0, "float_format": "{:.3g}".format}
         page = {
@@ -84,7 +84,7 @@ def run_explain_with(options: argparse.Namespace, command: Sequence[str]) -> int
             "answers": [(q, html(text)) for q, text in reading_of(posterior).answers()],
             "warnings": (),
             "decisions": (),
-            "tables": [Markup(each.reset_index().to_html(**as_html)) for each in (ranking, first)],
+            "tables": [Markup(part.reset_index().to_html(**as_html)) for part in (ranking, first)],
             "note": f"The first {counted(len(first), 'row')}; {PREDICTIONS} has all of them.",
             "command": shlex.join(command),
         }
@@ -157,14 +157,14 @@ def _steps(
     from lexppl.cli.results.single_rows import ExplainedRow  # noqa: PLC0415 - slow; --row alone
     from lexppl.evaluation.effects import revealed_predictions  # noqa: PLC0415
 
-    own = x[list(options.row)]
-    values = decoded_values(own, encoding)
-    found = revealed_predictions(result, own, masks=ROW_MASKS, seed=options.seed)
+    chosen = x[list(options.row)]
+    values = decoded_values(chosen, encoding)
+    predictions = revealed_predictions(result, chosen, masks=ROW_MASKS, seed=options.seed)
     parts = []
     for place, number in enumerate(options.row):
-        steps = found.steps(place)
-        if found.class_names is None:
+        steps = predictions.steps(place)
+        if predictions.class_names is None:
             steps = steps.in_units(encoding.target.scale, encoding.target.level)
-        texts = {name: each.text(place) for name, each in values.items()}
+        texts = {name: value.text(place) for name, value in values.items()}
         parts.append(ExplainedRow(number, "", steps, "", texts).lines())
     return pd.concat(parts, ignore_index=True)

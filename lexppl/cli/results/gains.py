@@ -157,12 +157,12 @@ def judge_gains(
     masks = drawn_masks(judged(folds, explanation_tree, fitted.result, x, draws=draws, seed=seed))
     likelihood = judged(folds, predictive_log_likelihood, fitted.result, x, y, seed=seed)
     name = None if fitted.networks is None else "the network that trees replaced"
-    own = own_judge(fitted.networks or fitted.result, judge.entries, name=name)
+    explainer_judge = own_judge(fitted.networks or fitted.result, judge.entries, name=name)
     itself = own_judge(fitted.result, judge.entries, of_any=True)
     unit = None if source.unit is None else torch.from_numpy(source.unit[places])
     how: dict[str, Any] = {"groups": groups, "folds": folds, "unit": unit, "weight": weight}
     how |= {"explainer": likelihood.double().mean(0), "itself": itself, "member_judge": judge}
-    by = judge if own is None else own
+    by = judge if explainer_judge is None else explainer_judge
     gains = feature_gains(by, x, y, masks.to(x), seed=seed, **how)
     members = {
         name: [gains.entry_names[g] for g in group]
