@@ -247,14 +247,11 @@ def refused_by_name(path: str | os.PathLike[str]) -> Iterator[None]:
     that name it."""
     try:
         yield
-    except UnreadableFileError:
-        raise
-    except OSError as error:
-        if error.errno is not None and error.filename is not None:
-            raise
-        raise UnreadableFileError(path, _reason_of(error)) from error
+    # A hostile file may make any library below raise anything.
     except Exception as error:
-        # A hostile file may make any library below raise anything.
+        names_it = isinstance(error, OSError) and None not in (error.errno, error.filename)
+        if names_it or isinstance(error, UnreadableFileError):
+            raise
         raise UnreadableFileError(path, _reason_of(error)) from error
 
 

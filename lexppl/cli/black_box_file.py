@@ -105,11 +105,11 @@ def black_box_targets(
     """
     data = source.data
     try:
-        found = box.targets(x[places]).to(data.x.device)
+        answers = box.targets(x[places]).to(data.x.device)
     except (TypeError, ValueError) as error:
         raise ValueError(f"the black box: {one_line(error)}") from error
-    targets = found.new_full((len(x), *found.shape[1:]), torch.nan)
-    targets[places] = found
+    targets = answers.new_full((len(x), *answers.shape[1:]), torch.nan)
+    targets[places] = answers
     if data.task == "regression":
         return _standardised(targets.double().cpu().numpy(), source)
     if targets.shape[1] != data.n_classes:
@@ -127,7 +127,7 @@ def _standardised(
     data = source.data
     if data.encoding is None:
         return torch.from_numpy(answers).to(data.x), source
-    name, y = data.encoding.target.name, source.in_target_units(data.y.cpu().numpy())
+    name, y = data.encoding.target.name, source.target.inverse(data.y.cpu().numpy())
     target = TargetColumn.of_responses(name, answers[source.train_rows])
     data = replace(
         data,

@@ -222,19 +222,11 @@ class ExplainRun(ABC):
         self, x: Tensor, y: Tensor, row_names: list[int], folds: Folds | None = None
     ) -> Posterior:
         """Masks of rows, given x alone and given y too."""
-        draw = explanation_tree
-        if folds is not None:
-            draw = partial(folds.posterior, explain=explanation_tree)
-        return draw(
-            self.result,
-            x,
-            y,
-            draws=self.options.draws,
-            proposals=PROPOSALS,
-            held_out=True,
-            seed=self.options.seed,
-            row_names=row_names,
-        )
+        how: dict[str, Any] = {"draws": self.options.draws, "seed": self.options.seed}
+        how |= {"proposals": PROPOSALS, "held_out": True, "row_names": row_names}
+        if folds is None:
+            return explanation_tree(self.result, x, y, **how)
+        return folds.posterior(self.result, x, y, explain=explanation_tree, **how)
 
     def shared(self, posterior: Posterior, judgement: Judgement) -> dict[str, Any]:
         """Fields of a report on data of any kind, but for the ranking."""

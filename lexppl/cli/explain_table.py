@@ -167,8 +167,8 @@ class TableRun(ExplainRun):
     def fit_full(self) -> FittedPredictor:
         rows, full = self._rows(), self.full
         if full is None:
-            kept = self.checkpoint("full-predictor")
-            full = fit_full_predictor(self.plan, rows, self.progress, kept)
+            checkpoint = self.checkpoint("full-predictor")
+            full = fit_full_predictor(self.plan, rows, self.progress, checkpoint)
         return best_full_predictor(full, self.plan, rows)
 
     def fit_judge(self, targets: Tensor | None = None) -> EvalX:
@@ -210,9 +210,9 @@ class TableRun(ExplainRun):
         if self.outputs is None:
             return super().other_scores(own)
         agrees = scores.agreement(self.result, self.outputs, self.source, self.options.seed)
-        said = self.outputs[self.source.test_rows]
-        others = rare_rows(said.argmax(-1) if said.dim() > 1 else said)
-        share = None if others is None else others / len(said)
+        answers = self.outputs[self.source.test_rows]
+        rarer = rare_rows(answers.argmax(-1) if answers.dim() > 1 else answers)
+        share = None if rarer is None else rarer / len(answers)
         self.sections.warn(fit_warnings.fidelity_message(agrees, share), first=True)
         own = replace(own, figures={**own.figures, "agreement": agrees})
         return [*super().other_scores(own), scores.judge_black_box(self.outputs, self.source)]
@@ -226,23 +226,16 @@ class TableRun(ExplainRun):
             )
         explained = min(len(source.test), EXPLAINED_ROWS)
         numbers = source.test_rows[:explained]
-        posterior = self.posterior(
-            source.test.x[:explained],
-            source.test.y[:explained],
-            [int(row) for row in numbers],
-            scores.folds_at(source, numbers),
-        )
+        rows = source.test.x[:explained], source.test.y[:explained], numbers.tolist()
+        posterior = self.posterior(*rows, scores.folds_at(source, numbers))
         ranking, gains = selection_table(posterior), None
         if kind_of(posterior) is PROBABILITY and judge is not None:
-            gains = sections.run(
-                "measuring what the features are worth",
-                partial(self.gains, judge, posterior),
-                None,
-                "the gains were interrupted; features are ranked without them",
-                "gains are",
-            )
-        known = gains if gains is None or gains.known else None
-        details = self._details(posterior, known)
+            name = "measuring what the features are worth"
+            work = partial(self.gains, judge, posterior)
+            early = "the gains were interrupted; features are ranked without them"
+            gains = sections.run(name, work, None, early, "gains are")
+        judged = gains if gains is None or gains.known else None
+        details = self._details(posterior, judged)
         path, penalties = self.fitted.path, self._penalties(judgement, details, posterior)
         choice = EncodedChoice()
         if sections.complete:
@@ -256,7 +249,7 @@ class TableRun(ExplainRun):
             **self.shared(posterior, judgement),
             ranking=ranking if gains is None else gains.joined(ranking),
             predictor=self.fitted.predictor,
-            gains=known,
+            gains=judged,
             details=details,
             calls=None if self.box is None else self.box.calls.summary(source.data.n_entries),
             path=path,

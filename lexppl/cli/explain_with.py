@@ -70,12 +70,11 @@ def run_explain_with(options: argparse.Namespace, command: Sequence[str]) -> int
             lines = _steps(result, x, encoding, options)
         else:
             lines = _rows(posterior, x, encoding, predicted)
-        scale = encoding.target.scale if encoding.target.curve is None else 0.0
-        write_lines(lines, out / ROWS, scale)
-        kept = mask_means(posterior).mean("chain", dtype=np.float64).to_pandas()
-        table = predicted.join(kept.add_prefix("kept(").add_suffix(")"))
-        table.to_csv(out / PREDICTIONS, float_format="%.6g")
-        most = kept.T.apply(lambda row: ", ".join(map(str, row.nlargest(MOST_KEPT).index)))
+        write_lines(lines, out / ROWS, encoding.target.unit)
+        frequencies = mask_means(posterior).mean("chain", dtype=np.float64).to_pandas()
+        rows = predicted.join(frequencies.add_prefix("kept(").add_suffix(")"))
+        rows.to_csv(out / PREDICTIONS, float_format="%.6g")
+        most = frequencies.T.apply(lambda row: ", ".join(map(str, row.nlargest(MOST_KEPT).index)))
         first = predicted.assign(**{"most kept": most}).head(SHOWN_ROWS)
         as_html: Any = {"index": False, "border": 0, "float_format": "{:.3g}".format}
         page = {
@@ -85,7 +84,7 @@ def run_explain_with(options: argparse.Namespace, command: Sequence[str]) -> int
             "answers": [(q, html(text)) for q, text in reading_of(posterior).answers()],
             "warnings": (),
             "decisions": (),
-            "tables": [Markup(each.reset_index().to_html(**as_html)) for each in (ranking, first)],
+            "tables": [Markup(part.reset_index().to_html(**as_html)) for part in (ranking, first)],
             "note": f"The first {counted(len(first), 'row')}; {PREDICTIONS} has all of them.",
             "command": shlex.join(command),
         }
@@ -107,16 +106,15 @@ def _predictions(
     observed = {"observed": frame[target.name].to_numpy()} if target.name in frame else {}
     if "y_probability" in response:
         values: Any = response["y_probability"].mean("chain", dtype=np.float64).to_pandas()
-        each = {"predicted": values.idxmax(axis=1), **values.add_prefix("p(").add_suffix(")")}
+        shares = values.add_prefix("p(").add_suffix(")")
+        predicted = {"predicted": values.idxmax(axis=1), **shares}
     else:
-        drawn = response["y"].astype(np.float64)
-        centre, name, spread = drawn.mean(("chain", "draw")), MEAN, "sd"
-        if target.curve is not None:
-            centre, name = drawn.median(("chain", "draw")), MEDIAN
-            spread = f"sd of {target.label}"
-        sd = drawn.std(("chain", "draw")).to_pandas() * target.scale
-        each = {name: target.inverse(centre.values), spread: sd}
-    return pd.DataFrame({**observed, **each}, index=pd.RangeIndex(len(frame), name="row"))
+        drawn, draws = response["y"].astype(np.float64), ("chain", "draw")
+        name, spread = (MEAN, "sd") if target.curve is None else (MEDIAN, f"sd of {target.label}")
+        centre = drawn.mean(draws) if target.curve is None else drawn.median(draws)
+        sd = drawn.std(draws).to_pandas() * target.scale
+        predicted = {name: target.inverse(centre.values), spread: sd}
+    return pd.DataFrame({**observed, **predicted}, index=pd.RangeIndex(len(frame), name="row"))
 
 
 def _rows(
@@ -127,7 +125,7 @@ def _rows(
     names, kept = [str(name) for name in means[means.dims[-1]].values], means.values.mean(0)
     values = decoded_values(x, encoding)
     if "predicted" not in predicted:
-        name = MEAN if encoding.target.curve is None else MEDIAN
+        name = predicted.columns[-2]
         labels, totals = [f"{name} response"] * len(x), predicted[name]
     else:
         labels = predicted["predicted"].tolist()
@@ -159,14 +157,14 @@ def _steps(
     from lexppl.cli.results.single_rows import ExplainedRow  # noqa: PLC0415 - slow; --row alone
     from lexppl.evaluation.effects import revealed_predictions  # noqa: PLC0415
 
-    own = x[list(options.row)]
-    values = decoded_values(own, encoding)
-    found = revealed_predictions(result, own, masks=ROW_MASKS, seed=options.seed)
+    chosen = x[list(options.row)]
+    values = decoded_values(chosen, encoding)
+    predictions = revealed_predictions(result, chosen, masks=ROW_MASKS, seed=options.seed)
     parts = []
     for place, number in enumerate(options.row):
-        steps = found.steps(place)
-        if found.class_names is None:
+        steps = predictions.steps(place)
+        if predictions.class_names is None:
             steps = steps.in_units(encoding.target.scale, encoding.target.level)
-        texts = {name: each.text(place) for name, each in values.items()}
+        texts = {name: value.text(place) for name, value in values.items()}
         parts.append(ExplainedRow(number, "", steps, "", texts).lines())
     return pd.concat(parts, ignore_index=True)

@@ -245,13 +245,8 @@ def short_warnings() -> Iterator[list[str]]:
     printed: list[str] = []
     with warnings.catch_warnings():
         warnings.simplefilter("default")
-        for category in (
-            DeprecationWarning,
-            PendingDeprecationWarning,
-            FutureWarning,
-            ResourceWarning,
-            CollapseWarning,
-        ):
+        for_developers = (DeprecationWarning, PendingDeprecationWarning, ResourceWarning)
+        for category in (*for_developers, FutureWarning, CollapseWarning):
             warnings.simplefilter("ignore", category)
         warnings.showwarning = lambda message, *_: printed.append(warn(one_line(message)))
         yield printed
@@ -263,8 +258,7 @@ def one_thread(wanted: bool) -> Iterator[None]:
     import torch  # noqa: PLC0415 - slow
 
     before = torch.get_num_threads()
-    if wanted:
-        torch.set_num_threads(1)
+    torch.set_num_threads(1 if wanted else before)
     try:
         yield
     finally:

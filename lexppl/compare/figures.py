@@ -162,10 +162,10 @@ def _of_choice(masks: Tensor, y: Tensor, seed: int) -> Figure:
     labels, kept = y.cpu().numpy(), masks.cpu().numpy()
     if len(labels) < 2:
         return Figure(math.nan, math.nan, len(labels))
-    how = linear_model.Ridge() if y.is_floating_point() else naive_bayes.BernoulliNB()
+    model = linear_model.Ridge() if y.is_floating_point() else naive_bayes.BernoulliNB()
     parts = model_selection.KFold(min(CHOICE_FOLDS, len(labels)), shuffle=True, random_state=seed)
-    found = torch.from_numpy(model_selection.cross_val_predict(how, kept, labels, cv=parts))
-    outputs = found if y.is_floating_point() else one_hot(found, int(y.max()) + 1)
+    predicted = torch.from_numpy(model_selection.cross_val_predict(model, kept, labels, cv=parts))
+    outputs = predicted if y.is_floating_point() else one_hot(predicted, int(y.max()) + 1)
     return next(iter(_predicted(outputs.to(y.device), y).values()))
 
 

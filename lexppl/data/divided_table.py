@@ -88,20 +88,16 @@ class DividedTable(Summarised):
         return None if self.fold is None else int(self.fold.max()) + 1
 
     @property
+    def target(self) -> TargetColumn:
+        """The column to predict; a set without an encoding has it in its own units."""
+        encoding = self.data.encoding
+        return TargetColumn(self.data.target_name, None) if encoding is None else encoding.target
+
+    @property
     def target_scale(self) -> float:
         """What a unit of a standardised response is in the table's own units, or, of a heavy tail,
         on the curve by which it enters."""
-        return 1.0 if self.data.encoding is None else self.data.encoding.target.scale
-
-    @property
-    def target_mean(self) -> float:
-        """What a standardised response of 0 is in the units of :attr:`target_scale`."""
-        return 0.0 if self.data.encoding is None else self.data.encoding.target.level
-
-    def in_target_units(self, y: Any) -> NDArray[np.float64]:
-        """Standardised responses in the table's own units."""
-        encoding = self.data.encoding
-        return np.asarray(y, np.float64) if encoding is None else encoding.target.inverse(y)
+        return self.target.scale
 
     def to(self, device: torch.device | str) -> DividedTable:
         """The same table with its data on ``device``."""

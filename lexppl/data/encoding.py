@@ -127,6 +127,16 @@ class TargetColumn(Standardised):
         """What is predicted, in words: the name, or the curve of it."""
         return self.name if self.curve is None else f"{self.curve}({self.name})"
 
+    @property
+    def unit(self) -> float:
+        """The scale of its values, as :func:`lexppl.summary.number_text` takes it; 0 of a curve."""
+        return self.scale if self.curve is None else 0.0
+
+    def text(self, y: float) -> str:
+        """A standardised response in its own units, to six digits of its scale, as those of a
+        float32 are."""
+        return number_text(float(self.original(np.array([y]))[0]), self.unit)
+
     def encode(self, cells: pd.Series, dtype: torch.dtype | None = None) -> Tensor:
         """Class indices (long) or the numbers, ``(N,)``; refuses missing cells and unknown
         labels."""
@@ -154,12 +164,10 @@ def _curved(
     of_asinh = curved.standardised(values)[:, None]
     [(mean, scale)] = statistics_of([column.name], of_asinh, weights)
     curved = replace(curved, mean=mean, scale=scale)
-    low, middle, high = (
-        str(np.datetime64(int(number), "D"))
-        if isinstance(column, DateColumn)
-        else number_text(float(number))
-        for number in np.nanquantile(values, (0.0, 0.5, 1.0))
-    )
+    numbers = np.nanquantile(values, (0.0, 0.5, 1.0)).tolist()
+    low, middle, high = map(number_text, numbers)
+    if isinstance(column, DateColumn):
+        low, middle, high = (str(np.datetime64(int(day), "D")) for day in numbers)
     curve = "its logarithm"
     if curved.curve == "asinh":
         curve = f"asinh((v − {number_text(asinh[0])}) / {number_text(asinh[1])})"

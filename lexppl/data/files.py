@@ -174,10 +174,10 @@ def _read_text(
     words: Sequence[str],
 ) -> pd.DataFrame:
     with get_handle(file, "rb", compression="infer", is_text=False) as opened:
-        has_mark = opened.handle.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-    letters = form.text_encoding or ("utf-16" if has_mark else "utf-8-sig")
-    with get_handle(file, "r", encoding=letters, compression="infer", errors="ignore") as opened:
         text = opened.handle.read()
+    has_mark = text.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    letters = form.text_encoding or ("utf-16" if has_mark else "utf-8-sig")
+    text = text.decode(letters, errors="ignore")
     lines = [line for line in islice(StringIO(text, newline=""), MOST_LINES) if line.strip()]
     if not lines:
         raise ValueError(f"the table is empty: {file.name!r} holds nothing")
@@ -265,10 +265,10 @@ def _cells_of(
         if name not in known and len(words):
             levels[str(name)] = words
     if levels:
-        found = pd.concat(levels.values()).unique()
+        marks = pd.concat(levels.values()).unique()
         warnings.warn(
-            f"{quoted(found)} in {quoted_counts({n: len(w) for n, w in levels.items()})} may mean "
-            f"missing, and is read as a level: if so, give missing=({found[0]!r},), and "
+            f"{quoted(marks)} in {quoted_counts({n: len(w) for n, w in levels.items()})} may mean "
+            f"missing, and is read as a level: if so, give missing=({marks[0]!r},), and "
             "missing=('',) if only an empty cell does",
             stacklevel=4,
         )
@@ -305,9 +305,9 @@ def check_quotes(text: str, separator: str, file: str) -> None:
     known = [{*column} for column in zip(*(r for r in rows if len(r) == len(first)), strict=True)]
 
     def is_row(line: str) -> bool:
-        return len(found := kinds(line)) == len(known) and all(
+        return len(cells := kinds(line)) == len(known) and all(
             kind in column or len(column) > MOST_WORDS
-            for kind, column in zip(found, known, strict=True)
+            for kind, column in zip(cells, known, strict=True)
         )
 
     for cell in quoted.finditer(text):

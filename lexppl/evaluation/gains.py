@@ -181,9 +181,8 @@ def feature_gains(
             beyond *= math.nan
         single[:, [entry for group in several for entry in group]] = beyond
     rows |= {"errors": errors, "judge": judge.name}
-    if groups is None:
-        return FeatureGains(single, names, **rows)
-    return FeatureGains(single, names, together, groups, **rows)
+    of_groups = (None, None) if groups is None else (together, groups)
+    return FeatureGains(single, names, *of_groups, **rows)
 
 
 def _of_rows(

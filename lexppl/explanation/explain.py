@@ -116,8 +116,9 @@ def explain(
 
     Args:
         program: a fit; or a Pyro program, called as `program(x, y)`.
-        x: rows `(B, *event)`: a tensor, or an array that becomes one of the model's type; or a data
-            set with x and y, or a pair `(x, y)`, as `fit` takes them: the same as x and y.
+        x: rows `(B, *event)`: a tensor, or an array that becomes one of the model's type, or of
+            whole numbers where the program reads these; or a data set with x and y, or a pair
+            `(x, y)`, as `fit` takes them: the same as x and y.
         y: labels or responses `(B,)`, or a black box's probabilities `(B, C)`, for which masks are
             drawn from the average Σ_c p(c) p(z | x, y = c).
         guide: of a program, its fitted guide, called as `guide(x, y)`: of latents that all rows
@@ -169,17 +170,14 @@ def explain(
         >>> given_y["predictions"]["mask"].dims, given_y["log_likelihood"]["y"].shape
         (('chain', 'draw', 'row', 'feature'), (1, 50, 200))
     """
-    settings = {
-        name: value for name, value in locals().items() if name not in ("program", "x", "y")
-    }
-    found = _explained(program, x, y, **settings)
-    return posterior_of(found.groups(), found.attrs)
+    rows = _explained(**locals())
+    return posterior_of(rows.groups(), rows.attrs)
 
 
 def explanation_tree(program: Any, x: Any, y: Any = None, **settings: Any) -> xr.DataTree:
     """What :func:`explain` returns, as xarray's tree, whichever ArviZ is installed."""
-    found = _explained(program, x, y, **settings)
-    return tree_of(found.groups(), found.attrs)
+    rows = _explained(program, x, y, **settings)
+    return tree_of(rows.groups(), rows.attrs)
 
 
 def _explained(

@@ -23,15 +23,16 @@ from lexppl import __version__
 from lexppl.argument_checks import int_at_least
 from lexppl.explanation.explained_rows import BLOCK, TablePart, explained_rows
 from lexppl.explanation.given_program import sampled_draws
-from lexppl.explanation.names import tensor_of
 from lexppl.explanation.posterior_files import EXTRA, ZarrPosterior
 from lexppl.explanation.program_sites import ProgramSites, sites_of
 from lexppl.explanation.row_plan import LEAST_DRAWS, Explaining, needs_draws
 from lexppl.extras import extra_library
 from lexppl.fingerprint import fingerprint
+from lexppl.inference.batches import tensor_of
 from lexppl.inference.contexts import keep_parameters_local
 from lexppl.inference.predictive import drawing
 from lexppl.inference.training.result import FitResult
+from lexppl.inference.training.rows import as_read
 from lexppl.sealed_files import named, refused_by_name, replace_folder, write_whole
 from lexppl.threads import evaluating
 from lexppl.workers import check_workers, fixed_threads, outcomes
@@ -130,11 +131,12 @@ class RowSource:
 
 
 def encoded_piece(
-    piece: Piece, encoding: TableEncoding | None, with_y: bool, like: Tensor | None
+    piece: Piece, encoding: TableEncoding | None, with_y: bool, result: FitResult
 ) -> tuple[Tensor, Tensor | None]:
-    """x and y of a piece, of the type and on the device of a parameter `like`."""
+    """x and y of a piece, of the type and on the device of a fit's parameters."""
     if isinstance(piece, ParquetPiece):
         piece = piece.table.read(piece.start, piece.stop)
+    like = _parameter(result)
     dtype = torch.get_default_dtype() if like is None else like.dtype
     if isinstance(piece, pd.DataFrame):
         if encoding is None:
@@ -157,7 +159,7 @@ def encoded_piece(
     device = None if like is None else like.device
     # Rows that come from no device stand where the model does.
     if not isinstance(x, Tensor):
-        x = tensor_of(x, "x", dtype, whole=dtype).to(device=device)
+        x = as_read(result.model, tensor_of(x, "x", dtype).to(device=device), dtype)
     if y is not None and not isinstance(y, Tensor):
         y = tensor_of(y, "y", dtype).to(device=device)
     return x, y
@@ -301,7 +303,7 @@ def explain_to_zarr(
     how = Explaining(**options, rows_per_chunk=BLOCK)
     how.check()
     source = RowSource(rows, encoding, with_y)
-    first = encoded_piece(source.first(BLOCK), encoding, with_y, _parameter(result))
+    first = encoded_piece(source.first(BLOCK), encoding, with_y, result)
     aside = target.with_name(target.name + PARTIAL)
     size = rows_per_chunk or 0
     task = _settled(ChunkTask(result, how, encoding, with_y, keep_x, size, first, aside))
@@ -353,7 +355,7 @@ class ChunkTask:
         self, number: int, piece: Piece
     ) -> tuple[dict[str, xr.Dataset], dict[str, Any], dict[str, np.ndarray]]:
         """Explain a chunk: its groups, the attributes of all, and its rows and sums over them."""
-        x, y = encoded_piece(piece, self.encoding, self.with_y, _parameter(self.result))
+        x, y = encoded_piece(piece, self.encoding, self.with_y, self.result)
         part = TablePart(number * (self.size // BLOCK), self.first)
         found = explained_rows(self.result, x, y, self.how, part=part)
         groups = found.groups()

@@ -204,11 +204,11 @@ def _prepared(
     part: TablePart | None,
 ) -> tuple[FitResult, NamedRows, KnownProgram]:
     """The fit, the rows with their names, and what there is to explain."""
+    keep_parameters_local(*result.models, *result.guides)
     rows = named_rows(result, x, y, row_names)
     if part is not None:
         start = part.block * BLOCK
         rows = replace(rows, names=range(start, start + len(rows)))
-    keep_parameters_local(*result.models, *result.guides)
     kept, known = result.kept_between_calls, kept_program(result, rows.x)
     is_checked = known is not None
     if known is None or how.samples is not None or not known.is_constant:
@@ -222,7 +222,7 @@ def _prepared(
             known = KnownProgram.of(result, rows.x)
         with drawing(how.seed, device):
             if how.samples is not None:
-                result = with_samples(result, how.samples, known.sites, rows.x.dtype)
+                result = with_samples(result, how.samples, known.sites, rows.dtype)
             refuse_uncovered(result, known.sites, rows.arguments(slice(0, 1)))
         kept[PROGRAM] = known
     rows.check_response(known.sites.response, partial(_observed_y, result.model, rows))

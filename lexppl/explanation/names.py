@@ -16,15 +16,18 @@ from lexppl.inference.batches import tensor_of
 from lexppl.inference.predictive import drawing
 from lexppl.inference.pyro_parameters import floating_type
 from lexppl.inference.training.result import FitResult
+from lexppl.inference.training.rows import as_read
 
 
 @dataclass(frozen=True)
 class NamedRows:
-    """Rows x `(B, *event)`, their y if it is given, and their names."""
+    """Rows x `(B, *event)`, their y if it is given, their names, and the type of their floats or,
+    of whole numbers, the program's."""
 
     x: Tensor
     y: Tensor | None
     names: Sequence[Any]
+    dtype: torch.dtype
 
     def __len__(self) -> int:
         return len(self.x)
@@ -74,13 +77,13 @@ class NamedRows:
 def named_rows(result: FitResult, x: Any, y: Any, row_names: Sequence[Any] | None) -> NamedRows:
     """Rows, checked against the fit, as tensors of its type."""
     dtype = _float_type(result, x)
-    x = tensor_of(x, "x", dtype, whole=dtype)
+    x = x if isinstance(x, Tensor) else as_read(result.model, tensor_of(x, "x", dtype), dtype)
     y = None if y is None else tensor_of(y, "y", dtype)
     result.check(x, y)
     if y is not None and y.device != x.device:
         raise ValueError(f"x is on {x.device} and y on {y.device}; move one to the other")
     names = range(len(x)) if row_names is None else _different(row_names, len(x), "row_names")
-    return NamedRows(x, y, names)
+    return NamedRows(x, y, names, dtype)
 
 
 def entry_names(result: FitResult, entries: int, given: Sequence[str] | None) -> Sequence[str]:
@@ -119,8 +122,10 @@ def _different(names: Sequence[Any], count: int, argument: str) -> list[Any]:
 
 
 def _float_type(result: FitResult, x: Any) -> torch.dtype:
-    """Floating type of the rows: the program's, or float64 of an array where the program has no
-    numbers and its sites run in nothing else."""
+    """Floating type of the rows: their own as a tensor; of others the program's, or float64 of an
+    array where the program has no numbers and its sites run in nothing else."""
+    if isinstance(x, Tensor) and x.is_floating_point():
+        return x.dtype
     modules = [m for m in (result.model, result.guides[0]) if isinstance(m, torch.nn.Module)]
     usual, given = floating_type(modules), getattr(x, "dtype", None)
     if isinstance(x, Tensor) or given != np.float64 or usual == torch.float64:

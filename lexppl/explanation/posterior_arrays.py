@@ -86,25 +86,24 @@ class ArvizLayout:
         self, attrs: Mapping[str, Any], own: Mapping[str, Mapping[str, Any]]
     ) -> dict[str, xr.Dataset]:
         """The groups as data sets, with attributes of all and `own` ones of each."""
-        return {
-            group: self._dataset(held, {**attrs, **own.get(group, {})})
-            for group, held in self._groups.items()
-        }
-
-    def _dataset(self, held: Mapping[str, Variable], attrs: Mapping[str, Any]) -> xr.Dataset:
-        used = {dim for variable in held.values() for dim in variable.dims}
-        coordinates: dict[str, xr.Variable] = {}
         indexes: dict[str, PandasIndex] = {}
-        for dim in [dim for dim in self.coordinates if dim in used]:
+        for dim, values in self.coordinates.items():
             # As an index of pandas: of an array xarray loads Dask to see whether it is Dask's.
-            names = coordinate_values(self.coordinates[dim])
+            names = coordinate_values(values)
             indexes[dim] = PandasIndex(pd.Index(names), dim, names.dtype)
-            coordinates |= indexes[dim].create_variables()
-        # Of numpy arrays: xarray need not look what libraries of other arrays there are.
-        variables = {
-            name: xr.Variable(v.dims, v.values, v.attrs, fastpath=True) for name, v in held.items()
-        }
-        return xr.Dataset(variables, xr.Coordinates(coordinates, indexes), dict(attrs))
+        groups = {}
+        for group, held in self._groups.items():
+            # Of numpy arrays: xarray need not look what libraries of other arrays there are.
+            variables = {
+                name: xr.Variable(v.dims, v.values, v.attrs, fastpath=True)
+                for name, v in held.items()
+            }
+            used = {dim for variable in held.values() for dim in variable.dims}
+            of_group = {dim: index for dim, index in indexes.items() if dim in used}
+            coords = {d: v for i in of_group.values() for d, v in i.create_variables().items()}
+            all_attrs = {**attrs, **own.get(group, {})}
+            groups[group] = xr.Dataset(variables, xr.Coordinates(coords, of_group), all_attrs)
+        return groups
 
 
 def coordinate_values(values: Sequence[Any] | np.ndarray) -> np.ndarray:
@@ -157,7 +156,7 @@ class PosteriorArrays:
         }
         if rows.x.dim() == 4:
             self._coordinates |= dict(zip(EVENT, map(range, rows.x.shape[1:]), strict=True))
-        kind = np.float64 if rows.x.dtype == torch.float64 else np.float32
+        kind = np.float64 if rows.dtype == torch.float64 else np.float32
         self._layout = ArvizLayout(self._coordinates, kind)
         self._add = self._layout.add
         self._likelihood: NDArray[np.float64] | None = None  # log p(y | x, θ), `(C, P, B)`

@@ -203,11 +203,8 @@ def writable(values: Any, dtype: Any = None) -> np.ndarray:
     return np.require(values, dtype, ("C", "W"))
 
 
-def tensor_of(
-    values: Any, name: str, dtype: torch.dtype, whole: torch.dtype = torch.long
-) -> Tensor:
-    """An array of numbers as a tensor, of the type `whole` where they are whole; a tensor as it
-    is."""
+def tensor_of(values: Any, name: str, dtype: torch.dtype) -> Tensor:
+    """An array of numbers as a tensor, of int64 where they are whole; a tensor as it is."""
     if isinstance(values, Tensor):
         return values
     try:
@@ -220,7 +217,7 @@ def tensor_of(
     if array.dtype.kind not in "fiub":
         raise TypeError(f"{name} must hold numbers; it holds {array.dtype}")
     tensor = torch.from_numpy(writable(array))
-    return tensor.to(dtype if tensor.is_floating_point() else whole)
+    return tensor.to(dtype if tensor.is_floating_point() else torch.long)
 
 
 def x_and_y(x: Any, y: Any = None) -> tuple[Any, Any]:

@@ -288,10 +288,10 @@ def _of_onnx(source: Any, session: Any, name: str, output: str | None) -> Adapte
         places = np.arange(-(-count // size) * size).reshape(-1, size) % count
         parts = [run([column[chunk] for column in columns]) for chunk in places]
         if isinstance(parts[0], list) and isinstance(parts[0][0], Mapping):
-            every = [row for part in parts for row in part][:count]
-            return {label: np.array([row[label] for row in every]) for label in every[0]}
-        found = np.concatenate(parts)[:count]
-        return found.reshape(count) if known == "response" else found
+            dicts = [row for part in parts for row in part][:count]
+            return {label: np.array([row[label] for row in dicts]) for label in dicts[0]}
+        joined = np.concatenate(parts)[:count]
+        return joined.reshape(count) if known == "response" else joined
 
     def run(parts: Sequence[NDArray[Any]]) -> Any:
         given = {one.name: _typed(one, part) for one, part in zip(inputs, parts, strict=True)}

@@ -43,8 +43,8 @@ def empty_figure(width: float, height: float, layout: str | None = "constrained"
     """A figure of so many inches, which pyplot shows and saves as its current one."""
     figure: Any = plt.figure(FigureClass=NotebookFigure, figsize=(width, height), layout=layout)
     if plt.get_backend().lower() in WINDOWLESS:
-        opened = [plt.figure(number) for number in plt.get_fignums()]
-        for earlier in [one for one in opened if isinstance(one, NotebookFigure)][:-MOST_OPEN]:
+        held = [plt.figure(number) for number in plt.get_fignums()]
+        for earlier in [other for other in held if isinstance(other, NotebookFigure)][:-MOST_OPEN]:
             plt.close(earlier)
         plt.figure(figure.number)
     return figure

@@ -252,33 +252,22 @@ class TableExplainer(_Fitted, SelectsColumns, ReadsTables, ABC):
         rows = EncodedRows(*encoded, folds=folds)
         unit = entropy_unit(target, None if class_names is None else len(class_names), weight)
         judge = fit_judge(self._plan(len(x), grouping.entries, seed, unit, True), rows)
-        names = grouping.names
-        judged = (
-            FeatureGroups.dependent(
-                x, grouping.index.tolist(), names, markers=markers_in(self.encoding_)
-            )
-            if groups is None
-            else FeatureGroups.named(groups, names)
-        )
+        if groups is None:
+            index, markers = grouping.index.tolist(), markers_in(self.encoding_)
+            judged = FeatureGroups.dependent(x, index, grouping.names, markers=markers)
+        else:
+            judged = FeatureGroups.named(groups, grouping.names)
         masks = drawn_masks(explanation_tree(self.result_, x, draws=JUDGE_MASKS, seed=seed))
+        # Each fold has the same explainer, of which no row is.
         every = self.result_.subset([self.result_.best] * JUDGE_FOLDS)
-        own = predictive_log_likelihood(self.result_, x, target, seed=seed).double().mean(0)
-        found = feature_gains(
-            judge,
-            x,
-            target,
-            masks.to(x),
-            groups=judged,
-            folds=folds,
-            seed=seed,
-            explainer=own,
-            # Each fold has the same explainer, of which no row is.
-            itself=own_judge(every, judge.entries, of_any=True),
-            weight=weight,
-        )
+        itself = own_judge(every, judge.entries, of_any=True)
+        likelihood = predictive_log_likelihood(self.result_, x, target, seed=seed)
+        how: dict[str, Any] = {"groups": judged, "folds": folds, "seed": seed, "weight": weight}
+        how |= {"explainer": likelihood.double().mean(0), "itself": itself}
+        gains = feature_gains(judge, x, target, masks.to(x), **how)
         if feature is not None:
-            return interaction_table(found, feature, by_row)
-        return (group_table if by == "group" else gain_table)(found, fdr)
+            return interaction_table(gains, feature, by_row)
+        return (group_table if by == "group" else gain_table)(gains, fdr)
 
     def explain_row(self, X: Any, row: int) -> RowSteps:
         """The prediction of row number `row` as a sum of steps, one a feature, the most kept first;
@@ -345,18 +334,13 @@ class TableExplainer(_Fitted, SelectsColumns, ReadsTables, ABC):
             raise ValueError("X has values that are too far apart to be standardised; rescale it")
         y = self._observed(observed, x.dtype)
         of_rows = None if weights is None else torch.from_numpy(weights).to(x.dtype)
-        rows = EncodedRows(
-            (x[train], y[train]),
-            None if valid is None else (x[valid], y[valid]),
-            grouping,
-            self.encoding_.feature_names,
-            target.class_names,
-            None
-            if of_rows is None
-            else (of_rows[train], None if valid is None else of_rows[valid]),
-            markers_in(self.encoding_),
-        )
-        unit = entropy_unit(rows.train[1], classes, None if of_rows is None else of_rows[train])
+        counts, held_out = None, None if valid is None else (x[valid], y[valid])
+        if of_rows is not None:
+            counts = of_rows[train], None if valid is None else of_rows[valid]
+        names = self.encoding_.feature_names, target.class_names
+        encoded = (x[train], y[train]), held_out, grouping, *names, counts
+        rows = EncodedRows(*encoded, markers_in(self.encoding_))
+        unit = entropy_unit(rows.train[1], classes, None if counts is None else counts[0])
         plan = self._plan(len(train), grouping.entries, seed, unit, valid is not None)
         black_box = self._explained_module()
         fitted = fit_table(plan, rows, black_box=black_box, progress=bool(self.verbose))

@@ -162,16 +162,16 @@ def _cells_for(estimator: Any, table: Any) -> pd.DataFrame | NDArray[Any]:
 
 def _named(known: Sequence[str], columns: Iterable[str], name: str) -> list[str]:
     """The columns that a model knows by names in which signs may have become underscores."""
-    alike: dict[str, list[str]] = {own: [] for own in known}
+    alike: dict[str, list[str]] = {fitted: [] for fitted in known}
     for column in columns:
         # LightGBM's rule, what XGBoost refuses, and every sign.
         signs = () if column in alike else (" ", r"[\[\]<]", r"\W")
-        for own in {column, *(re.sub(sign, "_", column) for sign in signs)} & alike.keys():
-            alike[own].append(column)
+        for fitted in {column, *(re.sub(sign, "_", column) for sign in signs)} & alike.keys():
+            alike[fitted].append(column)
     if several := [names for names in alike.values() if len(names) > 1]:
         hint = "which has signs as underscores: leave out those that it was not fitted on"
         raise ValueError(f"columns {quoted(several[0])} are one to the black box {name}, {hint}")
-    if lacking := [own for own, names in alike.items() if not names]:
+    if lacking := [fitted for fitted, names in alike.items() if not names]:
         raise ValueError(
             f"the black box {name} was fitted on columns that the table lacks: "
             f"{quoted(lacking)}; it has {quoted(columns)}"

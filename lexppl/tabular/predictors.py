@@ -165,11 +165,12 @@ def settle_scale(predictor: nn.Module, x: Tensor, y: Tensor, weights: Tensor | N
 
     Networks of few rows overfit before gradient steps have brought the scale down from 1.
     """
-    likelihood = getattr(predictor, "likelihood", None)
-    if not isinstance(likelihood, NormalLikelihood):
-        return
-    with torch.no_grad(), evaluating(predictor):
-        residuals = y - predictor(x).mean
+    if isinstance(likelihood := getattr(predictor, "likelihood", None), NormalLikelihood):
+        with torch.no_grad(), evaluating(predictor):
+            _settle(likelihood, y - predictor(x).mean, weights)
+
+
+def _settle(likelihood: NormalLikelihood, residuals: Tensor, weights: Tensor | None) -> None:
     if bool(residuals.any()):
         likelihood.settle(residuals, weights)
 
@@ -195,42 +196,41 @@ def best_full_predictor(full: FittedPredictor, plan: FitPlan, rows: EncodedRows)
     if not rows.has_judged:
         return full
     (x, y), folds, weights = rows.judged(MOST_JUDGED, plan.seed)
-    chooses = [torch.ones(len(x)) > 0] if folds is None else list(folds.weights.cpu() > 0)
+    choosers = [torch.ones(len(x)) > 0] if folds is None else list(folds.weights.cpu() > 0)
     counts = torch.ones(len(x)) if weights is None else weights.cpu()
-    every = {NETWORK: copy.deepcopy(full.result.models), **_estimated(full, plan, rows)}
-    each: dict[str, np.ndarray] = {}
-    for name, models in every.items():
-        fit = replace(full.result, models=models)
+    models = {NETWORK: copy.deepcopy(full.result.models), **_estimated(full, plan, rows)}
+    likelihoods: dict[str, Tensor] = {}
+    for name, of_kind in models.items():
+        fit = replace(full.result, models=of_kind)
         if isinstance(fit.model.predictor.likelihood, NormalLikelihood):
             residuals = (y - judged(folds, predictive, fit, x, masks=1)[0]).cpu()
-            for model, own in zip(models, chooses, strict=True):
-                if residuals[own].any():
-                    model.predictor.likelihood.settle(residuals[own], counts[own])
-        found = judged(folds, predictive_log_likelihood, fit, x, y, masks=1)[0]
-        each[name] = found.cpu().double().numpy()
+            for model, chooser in zip(of_kind, choosers, strict=True):
+                _settle(model.predictor.likelihood, residuals[chooser], counts[chooser])
+        of_rows = judged(folds, predictive_log_likelihood, fit, x, y, masks=1)[0]
+        likelihoods[name] = of_rows.cpu().double()
     chosen = []
-    for own in chooses:
-        best, count = NETWORK, counts[own].double().numpy()
-        for name in every:
-            more = (each[name] - each[best])[own.numpy()]
+    for chooser in choosers:
+        best, count = NETWORK, counts[chooser].double().numpy()
+        for name in models:
+            more = (likelihoods[name] - likelihoods[best])[chooser].numpy()
             better = folds is None and np.average(more, weights=count) > 0.0
             best = name if better or more_by_an_error(more, count) else best
         chosen.append(best)
-    models = [every[name][r] for r, name in enumerate(chosen)]
-    kind = " or ".join(WORDS[name] for name in every if name in chosen)
-    return FittedPredictor(replace(full.result, models=models), kind)
+    kind = " or ".join(WORDS[name] for name in models if name in chosen)
+    best_models = [models[name][replicate] for replicate, name in enumerate(chosen)]
+    return FittedPredictor(replace(full.result, models=best_models), kind)
 
 
 class _Estimated(nn.Module):
-    """A fitted estimator of scikit-learn as a network of rows that are read as it takes them."""
+    """A fitted estimator of scikit-learn as a network, by its outputs of rows in float64."""
 
-    def __init__(self, read: Callable[[Tensor], Tensor], outputs: Callable[..., Any]) -> None:
+    def __init__(self, outputs: Callable[[Tensor], NDArray[np.float64]]) -> None:
         super().__init__()
-        self.read, self.outputs = read, outputs
+        self.outputs = outputs
 
     def forward(self, x: Tensor) -> Tensor:
-        found = self.outputs(self.read(x.detach().cpu().double()).numpy())
-        return torch.from_numpy(found.reshape(len(x), -1)).to(x)
+        outputs = self.outputs(x.detach().cpu().double())
+        return torch.from_numpy(outputs.reshape(len(x), -1)).to(x)
 
 
 def _estimated(
@@ -256,34 +256,35 @@ def _estimated(
         kind, boosting = PoissonLikelihood, boosting.set_params(loss="poisson")
         linear = linear_model.PoissonRegressor(alpha=1.0 / len(x), max_iter=1000)
 
-    def outputs(estimator: Any, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    def outputs(estimator: Any, read: Callable[[Tensor], Tensor], x: Tensor) -> NDArray[Any]:
+        values = read(x).numpy()
         if not of_y.discrete:
             mean: NDArray[np.float64] = estimator.predict(values)
             return mean if kind is NormalLikelihood else np.log(mean)
-        found = np.full((len(values), len(rows.class_names or ())), LEAST_SHARE)
-        found[:, estimator.classes_] += estimator.predict_proba(values)
-        return np.log(found)
+        shares = np.full((len(x), len(rows.class_names or ())), LEAST_SHARE)
+        shares[:, estimator.classes_] += estimator.predict_proba(values)
+        return np.log(shares)
 
     reads = (lambda x: column_values(gapped(x, rows.markers), columns)), Tensor.double
-    found: dict[str, list[UnmaskedPredictor]] = {TREES: [], LINEAR: []}
+    models: dict[str, list[UnmaskedPredictor]] = {TREES: [], LINEAR: []}
     for counts in _counts(rows):
-        count = np.ones(len(x)) if counts is None else counts.cpu().double().numpy()
-        own = count > 0
-        for models, read, estimator in zip(found.values(), reads, (boosting, linear), strict=True):
-            learned = MaskedRows(read(x).numpy()[own], y[own], count[own])
+        count = counts.double().numpy()
+        learned = count > 0
+        estimators = zip(models.values(), reads, (boosting, linear), strict=True)
+        for of_kind, read, estimator in estimators:
+            of_columns = MaskedRows(read(x).numpy()[learned], y[learned], count[learned])
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ConvergenceWarning)
-                network = _Estimated(read, partial(outputs, learned.fitted(estimator)))
-            models.append(UnmaskedPredictor(Predictor(network, kind()).to(rows.train[0])))
-    return found
+                network = _Estimated(partial(outputs, of_columns.fitted(estimator), read))
+            of_kind.append(UnmaskedPredictor(Predictor(network, kind()).to(rows.train[0])))
+    return models
 
 
-def _counts(rows: EncodedRows) -> list[Tensor | None]:
-    """How often each training row counts in each replicate; None for once."""
-    given = None if rows.weights is None else rows.weights[0]
-    if rows.folds is None:
-        return [given]
-    return list(rows.folds.weights if given is None else rows.folds.weights * given)
+def _counts(rows: EncodedRows) -> list[Tensor]:
+    """How often each training row counts in each replicate."""
+    folds, weights = rows.folds, rows.weights
+    counts = torch.ones(len(rows.train[0])) if weights is None else weights[0].cpu()
+    return [counts] if folds is None else list(folds.weights.cpu() * counts)
 
 
 LOGIT_STEP, MOST_LOGIT_STEPS = math.sqrt(2.0), 4
@@ -307,37 +308,39 @@ def rescale_logits(
 
     Source: Guo, Pleiss, Sun, Weinberger. On calibration of modern neural networks. ICML 2017.
     """
-    first: list[tuple[Tensor, Tensor, bool]] = []
+    scaled: list[tuple[Tensor, Tensor, bool]] = []
     for part in (part for model in result.models for part in model.predictor.modules()):
-        if not isinstance(part, Predictor) or not isinstance(part.network, MLP):
-            continue
-        if isinstance(part.likelihood, CategoricalLikelihood):
-            first += [(w, w.clone(), False) for w in part.network.layers[-1].parameters()]
-        elif isinstance(part.likelihood, NormalLikelihood | StudentTLikelihood):
-            first.append((part.likelihood.log_scale, part.likelihood.log_scale.clone(), True))
-    if not first:
+        if isinstance(part, Predictor) and isinstance(part.network, MLP):
+            likelihood, last = part.likelihood, part.network.layers[-1]
+            if isinstance(likelihood, CategoricalLikelihood):
+                scaled += [(weight, weight.clone(), False) for weight in last.parameters()]
+            elif isinstance(likelihood, NormalLikelihood | StudentTLikelihood):
+                scaled.append((likelihood.log_scale, likelihood.log_scale.clone(), True))
+    if not scaled:
         return 1.0
     counts = torch.ones(len(rows[0])) if weights is None else weights.cpu()
 
+    def rescale(factor: float) -> None:
+        for weight, before, is_log in scaled:
+            weight.copy_(before + math.log(factor) if is_log else before * factor)
+
     def at(factor: float) -> float:
         """Log-likelihood of the judged rows, in nats."""
-        for weight, before, is_log in first:
-            weight.copy_(before + math.log(factor) if is_log else before * factor)
-        found = judged(
-            folds, predictive_log_likelihood, result, *rows, masks=masks, seed=result.seed
-        )
-        return float((counts.double() * found.double().mean(0).cpu()).sum())
+        rescale(factor)
+        how = {"masks": masks, "seed": result.seed}
+        of_rows = judged(folds, predictive_log_likelihood, result, *rows, **how)
+        return float((counts.double() * of_rows.double().mean(0).cpu()).sum())
 
     with torch.no_grad():
         start = best = at(1.0)
         for step in (LOGIT_STEP, 1.0 / LOGIT_STEP):
             number = 0
-            while number < MOST_LOGIT_STEPS and (found := at(step ** (number + 1))) > best:
-                best, number = found, number + 1
+            while number < MOST_LOGIT_STEPS and (nats := at(step ** (number + 1))) > best:
+                best, number = nats, number + 1
             if number:
                 break
         chosen = step**number if best - start > LEAST_FOUND else 1.0
-        at(chosen)
+        rescale(chosen)
     return chosen
 
 

@@ -33,8 +33,8 @@ def test_statistics_are_those_of_the_rows_to_fit_on():
         assert float(values.mean()) == pytest.approx(0.0, abs=1e-12), name
         assert float(values.std(correction=0)) == pytest.approx(1.0), name
     target = parts.data.encoding.target
-    assert (parts.target_mean, parts.target_scale) == (target.mean, target.scale)
-    assert parts.in_target_units([0.0, 1.0]) == pytest.approx(
+    assert (parts.target.level, parts.target_scale) == (target.mean, target.scale)
+    assert parts.target.inverse([0.0, 1.0]) == pytest.approx(
         [target.mean, target.mean + target.scale]
     )
     assert target.mean == pytest.approx(learned.wage.mean())

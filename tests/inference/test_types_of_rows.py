@@ -5,6 +5,7 @@ import pyro
 import pyro.distributions as dist
 import pytest
 import torch
+import xarray as xr
 from pyro.infer import NUTS
 from pyro.infer.autoguide import AutoNormal
 from pyro.nn import PyroModule
@@ -14,6 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from lexppl import explain, fit
 from lexppl.distributions import KSubset
 from lexppl.evaluation import predictive, revealed_predictions
+from lexppl.explanation import explain_to_zarr
 from lexppl.models import MLP, imputation_particles, mask_particles
 from lexppl.systems import l2x, lex
 
@@ -135,3 +137,48 @@ def test_whole_numbers_that_a_program_reads_stay_whole(program, dtype):
     words = torch.randint(0, 6, (60, 3), generator=torch.Generator().manual_seed(0)).to(dtype)
     found = fit(program, (words, Y), **FAST)
     assert explain(found, words, Y, draws=2)["sample_stats"]["selection_probability"].shape
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.int32, np.uint8])
+def test_arrays_of_whole_numbers_are_explained_as_they_are_fitted(dtype, tmp_path):
+    words = np.random.default_rng(0).integers(0, 6, (60, 3)).astype(dtype)
+    found = fit(Words, (words, Y.numpy()), **FAST)
+    of_tensor = explain(found, torch.from_numpy(words).long(), Y, draws=5)
+    of_array = explain(found, words, Y.numpy(), draws=5)
+    for group, name in (("predictions", "mask"), ("posterior", "mask"), ("log_likelihood", "y")):
+        np.testing.assert_array_equal(of_array[group][name], of_tensor[group][name])
+    np.testing.assert_array_equal(of_array["constant_data"]["x"], words)
+    pytest.importorskip("zarr")
+    path = explain_to_zarr(found, words, tmp_path / "words.zarr", draws=5, progress=False)
+    with xr.open_zarr(path, group="predictions") as stored:
+        expected = explain(found, words, draws=5)["predictions"]["mask"]
+        np.testing.assert_array_equal(stored["mask"], expected)
+
+
+class WholeOrFloats(PyroModule):
+    """Reads both, with a latent that all rows share."""
+
+    def forward(self, x, y=None):
+        weights = pyro.sample("weights", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+        with pyro.plate("data", len(x), dim=-1), mask_particles():
+            mask = pyro.sample("mask", dist.Bernoulli(logits=weights * x).to_event(1))
+            with imputation_particles():
+                logits = (mask * weights * x).sum(-1, keepdim=True) * torch.tensor([0.0, 1.0])
+                return pyro.sample("y", dist.Categorical(logits=logits), obs=y)
+
+
+@pytest.mark.parametrize("rows", [WHOLE, WHOLE.numpy()], ids=["tensor", "array"])
+def test_samples_stay_as_they_are_beside_rows_of_whole_numbers(rows):
+    samples = {"weights": torch.randn(10, 3, generator=torch.Generator().manual_seed(1))}
+    whole, floats = (
+        explain(WholeOrFloats(), x, samples=samples, draws=10) for x in (rows, WHOLE.float())
+    )
+    np.testing.assert_array_equal(whole["posterior"]["weights"][0], samples["weights"])
+    for name in ("mask", "mask_mean"):
+        np.testing.assert_array_equal(whole["predictions"][name], floats["predictions"][name])
+
+
+def test_a_program_that_is_tried_on_whole_numbers_leaves_no_parameters_behind():
+    pyro.clear_param_store()
+    explain(Words(), np.zeros((4, 3), dtype=np.int64), draws=2)
+    assert not list(pyro.get_param_store().keys())

@@ -89,8 +89,8 @@ def takes_missing(options: argparse.Namespace) -> bool:
     """Whether the command, with its method and imputer, takes missing values that are hidden."""
     if options.command != "explain" or options.method not in METHODS_OF_MISSING:
         return False
-    known = options.imputer in (None, *IMPUTERS_OF_MISSING)
-    return known and regime_of(options).learns_predictor
+    draws_missing = options.imputer in (None, *IMPUTERS_OF_MISSING)
+    return draws_missing and regime_of(options).learns_predictor
 
 
 def law_of(plan: FitPlan) -> str:

@@ -259,8 +259,8 @@ def history_chart(history: History) -> Markup:
 
 
 def _swarm(report: TableReport) -> Markup | None:
-    known = report.ranking if report.gains is None else report.ranking.dropna(subset="gain")
-    names = [str(name) for name in known.index]
+    judged = report.ranking if report.gains is None else report.ranking.dropna(subset="gain")
+    names = [str(name) for name in judged.index]
     if not names:
         return None
     swarm = swarm_of(report.posterior, names[:SWARM_FEATURES], SWARM_ROWS)

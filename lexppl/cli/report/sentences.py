@@ -190,8 +190,8 @@ class FirstScreen(Reading):
 
     def answers(self) -> list[tuple[str, str]]:
         """Each question with its answer."""
-        answer, own = self.quality(), self._score(EXPLAINER)
-        if own is not None and "agreement" in own.figures:
+        answer, scores = self.quality(), self._score(EXPLAINER)
+        if scores is not None and "agreement" in scores.figures:
             return [(FIDELITY, answer), *super().answers()]
         return super().answers() + ([(QUALITY, answer)] if answer else [])
 

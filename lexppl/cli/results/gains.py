@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -149,50 +150,34 @@ def judge_gains(
     every = fitted.targets(source.test_rows)
     labels = fitted.observes_labels and source.data.class_names is not None
     chosen, weight = _judged_rows(every, seed, labels)
-    x, places = source.test.x[chosen], source.test_rows[chosen.cpu().numpy()]
+    x, y, places = source.test.x[chosen], every[chosen], source.test_rows[chosen.cpu().numpy()]
     cost = 2 * len(x) * (source.data.n_entries + len(groups.names))
     draws = min(MASKS, max(LEAST_MASKS, EVALUATIONS // cost * 2))
     folds = _folds(source, chosen)
     masks = drawn_masks(judged(folds, explanation_tree, fitted.result, x, draws=draws, seed=seed))
-    likelihood = judged(
-        folds, predictive_log_likelihood, fitted.result, x, every[chosen], seed=seed
-    )
+    likelihood = judged(folds, predictive_log_likelihood, fitted.result, x, y, seed=seed)
     name = None if fitted.networks is None else "the network that trees replaced"
-    own = own_judge(fitted.networks or fitted.result, judge.entries, name=name)
-    gains = feature_gains(
-        judge if own is None else own,
-        x,
-        every[chosen],
-        masks.to(x),
-        groups=groups,
-        folds=folds,
-        seed=seed,
-        member_judge=judge,
-        explainer=likelihood.double().mean(0),
-        itself=own_judge(fitted.result, judge.entries, of_any=True),
-        unit=None if source.unit is None else torch.from_numpy(source.unit[places]),
-        weight=weight,
-    )
+    explainer_judge = own_judge(fitted.networks or fitted.result, judge.entries, name=name)
+    itself = own_judge(fitted.result, judge.entries, of_any=True)
+    unit = None if source.unit is None else torch.from_numpy(source.unit[places])
+    how: dict[str, Any] = {"groups": groups, "folds": folds, "unit": unit, "weight": weight}
+    how |= {"explainer": likelihood.double().mean(0), "itself": itself, "member_judge": judge}
+    by = judge if explainer_judge is None else explainer_judge
+    gains = feature_gains(by, x, y, masks.to(x), seed=seed, **how)
     members = {
         name: [gains.entry_names[g] for g in group]
         for name, group in zip(groups.names, groups.members, strict=True)
     }
     kept = selection_table(by_groups(posterior, members))
     kept.index.name = "group"
-    found = group_table(gains, fdr, fwer=fwer)
+    table = group_table(gains, fdr, fwer=fwer)
     # Of a response, in its own units.
-    found[["error", "error_without"]] *= source.target_scale
+    table[["error", "error_without"]] *= source.target_scale
     rate = f"a false discovery rate of {fdr:g}"
     if fwer is not None:
         rate = f"a family-wise error of {fwer:g}"
-    return JudgedGains(
-        _joined(kept, found),
-        gain_table(gains, fdr, fwer=fwer),
-        rate,
-        fitted.predicted,
-        gains,
-        tuple(int(place) for place in places),
-    )
+    tables = _joined(kept, table), gain_table(gains, fdr, fwer=fwer)
+    return JudgedGains(*tables, rate, fitted.predicted, gains, tuple(places.tolist()))
 
 
 def judge_learning(fitted: FittedTable) -> BaseRateGain:

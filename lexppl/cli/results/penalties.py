@@ -184,8 +184,8 @@ class _PickedRows:
             values = np.log(stages[np.arange(len(x)), :, label].clip(1e-12))
             start = np.log(base[label])
         else:
-            values = source.in_target_units(stages)
-            mean = float(source.in_target_units(float(self.train_y.double().mean())))
+            values = source.target.inverse(stages)
+            mean = float(source.target.inverse(self.train_y.double().mean().cpu().numpy()))
             start = np.full(len(x), mean)
         totals = np.concatenate([start[:, None], values], 1)
         return PickedAt(kept, order, totals, label, self._closest(kept))

@@ -268,9 +268,8 @@ def _row(
     losses: NDArray[np.float64] | None = None,
 ) -> ScoreRow:
     figures, spreads = {}, {}
-    rows = None
-    if len(each) > 1 and (folds := folds_of_judged(source)) is not None:
-        rows = folds.part.unique(return_counts=True)[1].cpu().numpy()
+    folds = folds_of_judged(source) if len(each) > 1 else None
+    rows = None if folds is None else folds.part.unique(return_counts=True)[1].cpu().numpy()
     for name in FIGURE_NAMES:
         values = [asdict(scores).get(name) for scores in each]
         known = [_in_own_units(name, value, source) for value in values if value is not None]

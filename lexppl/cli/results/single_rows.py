@@ -76,22 +76,14 @@ class ExplainedRow:
 
     def lines(self) -> pd.DataFrame:
         """The steps as lines of a table, base rate and all hidden first."""
-        table = self.steps.table.reset_index()
-        first: dict[str, Any] = {
-            "row": self.number,
-            "predicted": self.steps.label or self.response,
-        }
-        table.insert(0, "row", self.number)
-        table.insert(1, "predicted", first["predicted"])
-        table.insert(3, "value", [self.values.get(str(name), "") for name in table["feature"]])
-        base = {"feature": "(base rate)", "total": self.steps.base}
-        hidden = {
-            "feature": "(all hidden)",
-            "step": self.steps.first_step,
-            "total": self.steps.hidden,
-        }
-        starts = pd.DataFrame([first | base, first | hidden])
-        return pd.concat([starts, table], ignore_index=True)[table.columns]
+        steps, table = self.steps, self.steps.table.reset_index()
+        table.insert(1, "value", [self.values.get(str(name), "") for name in table["feature"]])
+        base = {"feature": "(base rate)", "total": steps.base}
+        hidden = {"feature": "(all hidden)", "step": steps.first_step, "total": steps.hidden}
+        lines = pd.concat([pd.DataFrame([base, hidden]), table], ignore_index=True)[table.columns]
+        lines.insert(0, "row", self.number)
+        lines.insert(1, "predicted", steps.label or self.response)
+        return lines
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,13 +184,10 @@ def _rows(fitted: FittedTable, targets: Tensor, chosen: Mapping[int, str]) -> li
         observed, texts = observed_text(source, number), _texts(values, groups, place)
         row = explained_row(found[place], 0, base.cpu().numpy(), number, why, observed, texts)
         if names is None:
-            text = response_text(source, row.steps.predicted)
-            steps = row.steps.in_units(source.target_scale, source.target_mean)
-            curve = source.data.encoding is not None and source.data.encoding.target.curve
-            response = f"mean {source.data.target_name}" if curve else row.response
-            row = replace(
-                row, steps=steps, scale=source.target_scale, predicted=text, response=response
-            )
+            target, text = source.target, source.target.text(row.steps.predicted)
+            response = row.response if target.curve is None else f"mean {target.label}"
+            steps = row.steps.in_units(target.scale, target.level)
+            row = replace(row, steps=steps, scale=target.scale, predicted=text, response=response)
         rows.append(row)
     return rows
 
@@ -246,19 +235,7 @@ def _part_of(source: DividedTable, number: int) -> str:
 def observed_text(source: DividedTable, number: int) -> str:
     """Label or response of a row, by its place in the table."""
     y, names = source.data.y[number].item(), source.data.class_names
-    if names is not None:
-        return str(names[int(y)])
-    return response_text(source, y)
-
-
-def response_text(source: DividedTable, y: float) -> str:
-    """A standardised response in the table's own units."""
-    encoding = source.data.encoding
-    if encoding is None:
-        return number_text(y, source.target_scale)
-    # To six digits of the scale, as of a float32 that was standardised.
-    value = float(encoding.target.original(np.array([y]))[0])
-    return number_text(value, source.target_scale if encoding.target.curve is None else 0.0)
+    return source.target.text(y) if names is None else str(names[int(y)])
 
 
 def row_block(row: ExplainedRow) -> dict[str, Any]:

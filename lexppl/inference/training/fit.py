@@ -377,9 +377,9 @@ def fit(
         is_posterior = all(stage.learns_guides_alone for stage in copies[0].stages)
 
         def read(data: Any, name: str, one_class: bool = False) -> Rows:
-            every = training_rows(data, dtype, name, one_class=one_class)
+            checked = training_rows(data, dtype, name, one_class=one_class)
             programs = [term.model for term in terms_of(copies[0].stages)]
-            return with_labels(programs, every, name, one_class)
+            return with_labels(programs, checked, name, one_class)
 
         rows = read(train, "train", is_posterior)
         weighting = None

@@ -183,6 +183,11 @@ def refuse_unlike(program: Any, x: Tensor) -> None:
             raise ValueError(f"x is {x.dtype}, and the program reads floats: give x.to({dtype})")
 
 
+def as_read(program: Any, x: Tensor, dtype: torch.dtype) -> Tensor:
+    """Rows of whole numbers as they are where a program reads them so, and else as floats."""
+    return x if x.is_floating_point() or _statements(program, x[:2]) else x.to(dtype)
+
+
 def _statements(program: Any, x: Tensor, y: Tensor | None = None) -> dict[str, Any]:
     """The sample statements of a program's run on rows, by name; none where it fails."""
     with suppress(Exception), torch.no_grad(), evaluating(program), seeded(0, x.device):
