@@ -442,8 +442,8 @@ def posterior_draws(
     for name, site in run.sites.items():
         if is_named_value(site):
             values = values_by_entry(site, imputations, particles).flatten(0, 1)
-            entries = torch.arange(values.shape[1], device=at.device)
-            named[name] = values[[*above_last, pair][tree.level_of(site)], entries]
+            places = [*above_last, pair][tree.level_of(site)]
+            named[name] = values[places, torch.arange(values.shape[1], device=at.device)]
     return RowDraws(masks, means, y, probability, evidence, ess, pareto, named=named)
 
 

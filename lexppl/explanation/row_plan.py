@@ -219,9 +219,9 @@ class RowPlan:
                 masks = {name: mean.new_zeros(0, *mean.shape) for name, mean in means.items()}
                 drawn = RowDraws(masks, means)
             else:
-                k, masks = self.how.imputations, self.sites.masks
+                k, described = self.how.imputations, self.sites.masks
                 runs = program.runs((x, None), k)
-                drawn = together([draws_given_x(run.sites, masks, k) for run, _ in runs])
+                drawn = together([draws_given_x(run.sites, described, k) for run, _ in runs])
             arrays.write(chain, chunk, drawn, source)
 
     def _weighed(self, program: FittedProgram, args: tuple[Tensor, Tensor | None]) -> RowDraws:
@@ -244,11 +244,9 @@ class RowPlan:
             ]
         )
         if args[1] is None:
-            # What says how far to trust weights stands beside y, where that is given.
-            reliability = (
-                {} if self.rows.y is None else {"weight_ess": None, "weight_pareto_k": None}
-            )
-            drawn = replace(drawn, log_evidence=None, **reliability)
+            drawn = replace(drawn, log_evidence=None)
+            if self.rows.y is not None:  # Beside y stands how far to trust its own weights.
+                drawn = replace(drawn, weight_ess=None, weight_pareto_k=None)
         return drawn
 
 

@@ -12,10 +12,10 @@ import torch
 from pyro.distributions.util import scale_and_mask
 from torch import Tensor
 
-from lexppl.distributions import uniform_masks
 from lexppl.effects import LABEL_PLATE, MASK_DIM
 from lexppl.inference.batches import Columns
 from lexppl.inference.contexts import seeded
+from lexppl.inference.objective.dependence import evenly
 from lexppl.inference.objective.listed_latents import (
     MOST_JOINT,
     ListedLatents,
@@ -101,9 +101,9 @@ class MaskTree:
             try:
                 MaskList(run, found, MOST_JOINT)
             except ValueError as error:
-                names = [name for name in events if plates[name] in groups]
+                of_groups = [name for name in events if plates[name] in groups]
                 raise ValueError(
-                    f"some rows depend on the masks {names} of several groups, which have no "
+                    f"some rows depend on the masks {of_groups} of several groups, which have no "
                     "posterior group by group: give each row one group, such as mask[..., group, "
                     f":] with the numbers of groups in a column of x. Jointly, {error}"
                 ) from None
@@ -241,7 +241,7 @@ class _TreeCheck:
         if not self.exact:
             # Values that are drawn, or those of few, of each entry by itself.
             with seeded(0, run.arguments[0].device):
-                drawn = again(FEW_VALUES, _alike)
+                drawn = again(FEW_VALUES, evenly)
             self._values = {s.name: _full(drawn.sites[s.name]) for s in self._sites}
             used = {tree.levels[s.name] for s in self._sites}
             self.counts = [FEW_VALUES if i in used else 1 for i in range(len(tree.plates))]
@@ -270,8 +270,8 @@ class _TreeCheck:
                 value = values.get(site.name)
                 if value is None:
                     return None
-                place = MASK_DIM - len(site.distribution.event_shape)
-                value = value[(..., chosen, *[slice(None)] * (-place - 1))]
+                place = value.dim() + MASK_DIM - len(site.distribution.event_shape)
+                value = value.movedim(place, 0)[chosen].movedim(0, place)
                 return value.expand(*site.distribution.batch_shape, *site.distribution.event_shape)
 
             run = self._again(len(places[chosen]), draw)
@@ -366,17 +366,6 @@ def _same(own: Tensor, known: Tensor) -> Tensor:
     """Whether numbers are equal but for rounding; −∞ is equal to −∞."""
     close = torch.finfo(own.dtype).eps ** 0.55
     return torch.isclose(own, known, close, close, equal_nan=True)
-
-
-def _alike(site: Site) -> Tensor | None:
-    """A draw of a mask's uniform law, under which no value is rare."""
-    if not site.in_particles or site.in_imputations:
-        return None
-    try:
-        draw: Tensor = uniform_masks(site.distribution).sample()
-    except TypeError:
-        return None
-    return draw
 
 
 def _full(site: Site) -> Tensor:

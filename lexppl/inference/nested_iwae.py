@@ -202,7 +202,7 @@ class NestedIWAE(Objective):
         return {name: value for name, value in vars(self).items() if name != "_matched"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, _matched=weakref.WeakKeyDictionary())
+        self.__dict__.update(state, _matched=weakref.WeakKeyDictionary())
 
     def loss(self, model: Program, guide: Program | None, *args: Any, **kwargs: Any) -> float:
         """Minus the bound, as a number."""

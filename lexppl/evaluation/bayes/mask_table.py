@@ -248,19 +248,19 @@ def row_log_likelihood(
 
     def at_draw(shared: Mapping[str, Tensor]) -> Tensor:
         program, first, _ = _first_run(model, x, y, shared)
-        if tree is None:
+        if (plates := tree) is None:
             return _row_likelihood(program.run(1, imputations), beside, imputations, len(x))[0]
         if masks == math.inf:
-            listed, run = _listed(program, first, tree, imputations)
+            listed, run = _listed(program, first, plates, imputations)
             counts, names = list(listed.counts), listed.names
         else:
             run, names = program.run(count, imputations), []
-            counts = [1] * len(tree.plates)
-            counts[max(tree.levels.values())] = count
+            counts = [1] * len(plates.plates)
+            counts[max(plates.levels.values())] = count
 
         def summed(of: ParticleTrace) -> Tensor:
-            weights = tree.log_weights(of, counts, imputations, names)
-            return torch.logsumexp(weights[-1][0] if tree.is_of_rows else weights[0], -2)
+            weights = plates.log_weights(of, counts, imputations, names)
+            return torch.logsumexp(weights[-1][0] if plates.is_of_rows else weights[0], -2)
 
         if not beside:
             return summed(run) - (0.0 if names else math.log(count))

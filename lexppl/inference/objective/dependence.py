@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -9,6 +10,8 @@ import pyro
 import torch
 from torch import Tensor
 
+from lexppl.distributions import uniform_masks
+from lexppl.distributions.support import draws_zeros_and_ones
 from lexppl.effects import MASK_PLATE
 from lexppl.inference.contexts import seeded
 from lexppl.inference.objective.grammar import match
@@ -184,7 +187,7 @@ def is_response(name: str) -> bool:
 
 
 RESPONSE = "y"  # The site of the response, by the convention of explainers
-PROBE_ROWS, PROBE_MASKS = 8, 4  # Of the runs that show whether a row depends on others' latents
+PROBE_ROWS, PROBE_MASKS = 8, 16  # Of the runs that show whether a row depends on others' latents
 
 
 def refuse_dependent_rows(program: ParticleProgram) -> None:
@@ -208,6 +211,16 @@ def refuse_dependent_rows(program: ParticleProgram) -> None:
     # A few rows may be no rows of the program, or a law state no density.
     with suppress(NotImplementedError, ValueError, LookupError, RuntimeError, TypeError):
         sites = {name: Site.of(node) for name, node in nodes_at({}).items()}
+        # Under the uniform law of masks no value is rare; in half of the masks rows have the same.
+        alike = {}
+        for name, site in sites.items():
+            if (even := evenly(site)) is not None and _is_apart(site, rows):
+                place = even.dim() - len(site.distribution.event_shape) - 2
+                first, second = even.chunk(2, place)
+                second = second.narrow(place + 1, 0, 1).expand_as(first)
+                alike[name] = torch.cat([first, second], place)
+        sites = {name: Site.of(node) for name, node in nodes_at(alike).items()}
+        sites |= {name: replace(sites[name], observed=False) for name in alike}
         of_rows = [s.name for s in sites.values() if s.in_particles and _is_apart(s, rows)]
         values = {n: s.value for n, s in sites.items() if not s.observed and s.value is not None}
         known = densities(values)
@@ -226,6 +239,20 @@ def refuse_dependent_rows(program: ParticleProgram) -> None:
             "masks, and its plate over rows, outside mask_particles(), declares that it does not: "
             "enter mask_particles() before that plate, so that the rows share one log"
         )
+
+
+def evenly(site: Site) -> Tensor | None:
+    """A draw of a mask's uniform law; None of other sites."""
+    if not site.is_mask:
+        return None
+    law = site.distribution
+    if not law.event_shape and draws_zeros_and_ones(law):
+        return torch.bernoulli(torch.full_like(torch.as_tensor(site.value), 0.5))
+    try:
+        draw: Tensor = uniform_masks(law).sample()
+    except TypeError:
+        return None
+    return draw
 
 
 def _is_apart(site: Site, rows: int) -> bool:

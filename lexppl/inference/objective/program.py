@@ -158,9 +158,15 @@ class ParticleTrace:
             site
             for site in self.sites.values()
             if site.in_particles and not (site.observed or site.guided)
+            if not self._is_leaf(site.name)
         ]
         """Latent sites within the particle plates in the order of their draws, each with the
         distribution it was drawn from."""
+
+    def _is_leaf(self, name: str) -> bool:
+        """Whether a site is what `obs_mask=` leaves unobserved, whose density sums to one."""
+        whole, _, part = name.rpartition("_")
+        return part == "unobserved" and f"{whole}_observed" in self.sites
 
     def without(self, names: Collection[str]) -> "ParticleTrace":
         """The run without some of its sites."""
