@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lexppl.explanation.explain import explain
+    from lexppl.explanation.explain import explain, prior
     from lexppl.inference import fit
     from lexppl.saving import load, save
     from lexppl.tabular import ExplainerClassifier, ExplainerRegressor
@@ -23,6 +23,7 @@ def __getattr__(name: str) -> Any:
         "explain": "lexppl.explanation",
         "fit": "lexppl.inference",
         "load": "lexppl.saving",
+        "prior": "lexppl.explanation",
         "save": "lexppl.saving",
     }
     if name in homes:

@@ -1,6 +1,6 @@
 """The explanation: a posterior of masks in ArviZ's layout."""
 
-from lexppl.explanation.explain import explain
+from lexppl.explanation.explain import explain, prior
 from lexppl.explanation.explain_to_zarr import explain_to_zarr
 from lexppl.explanation.posterior_files import load_posterior, open_posterior, save_posterior
 from lexppl.explanation.reading.masks import mask_means
@@ -12,6 +12,7 @@ __all__ = [
     "load_posterior",
     "mask_means",
     "open_posterior",
+    "prior",
     "row_dict",
     "save_posterior",
     "selection_table",

@@ -8,6 +8,7 @@ import xarray as xr
 
 from lexppl.arviz_compatibility import Posterior, posterior_of, tree_of
 from lexppl.explanation.explained_rows import ExplainedRows, explained_rows
+from lexppl.explanation.reading.masks import GIVEN_X, GIVEN_XY, RESPONSES
 from lexppl.explanation.row_plan import Explaining
 from lexppl.inference.batches import x_and_y
 from lexppl.inference.training.result import FitResult, with_penalty
@@ -178,6 +179,65 @@ def explanation_tree(program: Any, x: Any, y: Any = None, **settings: Any) -> xr
     """What :func:`explain` returns, as xarray's tree, whichever ArviZ is installed."""
     rows = _explained(program, x, y, **settings)
     return tree_of(rows.groups(), rows.attrs)
+
+
+def prior(
+    program: Any,
+    x: Any,
+    *,
+    draws: int = 500,
+    imputations: int = 1,
+    seed: int = 0,
+    row_names: Sequence[Any] | None = None,
+    entry_names: Sequence[str] | None = None,
+    feature_names: Sequence[str] | None = None,
+    dims: Mapping[str, Sequence[str]] | None = None,
+    coords: Mapping[str, Sequence[Any]] | None = None,
+) -> Posterior:
+    """Prior and prior predictive of a program before any fit: θ ~ p(θ), z ~ p(z | x, θ),
+    y ~ p(y | x, z, θ), D draws of each.
+
+    Args:
+        program: a Pyro program, called as `program(x, None)`.
+        x: rows `(B, *event)`.
+        draws: D.
+        imputations: K, the imputations of a mask.
+        seed, row_names, entry_names, feature_names, dims, coords: as in :func:`explain`.
+
+    Returns:
+        ArviZ data: `prior`, the latents θ that all rows share, the masks with their `size` and
+        `importance`, and values of `pyro.deterministic`; `prior_predictive`, `y`, and of labels
+        `y_probability`; `sample_stats`, E[z | x]; `constant_data`, `x`.
+
+    Raises:
+        ValueError, TypeError: a fit, whose draws are :func:`explain`'s; a latent without a prior;
+            as :func:`explain`.
+
+    Example:
+        >>> import pyro, pyro.distributions as dist, torch
+        >>> from lexppl.models import mask_particles
+        >>> def program(x, y=None):
+        ...     kept = pyro.sample("kept", dist.Beta(1.0, 3.0))
+        ...     with pyro.plate("data", len(x), dim=-1), mask_particles():
+        ...         z = pyro.sample("mask", dist.Bernoulli(kept.expand(3)).to_event(1))
+        ...         pyro.sample("y", dist.Normal((z * x).sum(-1), 1.0), obs=y)
+        >>> drawn = prior(program, torch.ones(2, 3), draws=100)
+        >>> drawn["prior"]["mask"].shape, drawn["prior_predictive"]["y"].shape
+        ((1, 100, 2, 3), (1, 100, 2))
+    """
+    if isinstance(program, FitResult):
+        raise TypeError("prior is of a program before a fit; explain(result, x) has a fit's draws")
+    settings = {name: value for name, value in locals().items() if name not in ("program", "x")}
+    found = _explained(program, x, None, from_prior=True, **settings)
+    groups = found.groups()
+    drawn = groups.pop(GIVEN_X)
+    responses = [name for name in RESPONSES if name in drawn]
+    shared = [groups.pop(name) for name in ("prior", GIVEN_XY) if name in groups]
+    groups["prior"] = xr.merge([*shared, drawn.drop_vars(responses)], combine_attrs="override")
+    groups["prior_predictive"] = drawn[responses]
+    groups["constant_data"] = groups.pop(f"{GIVEN_X}_constant_data")
+    groups["prior"].attrs["draws"] = "independent draws from the prior, and of masks given them"
+    return posterior_of(groups, found.attrs)
 
 
 def _explained(

@@ -223,7 +223,11 @@ def _prepared(
         with drawing(how.seed, device):
             if how.samples is not None:
                 result = with_samples(result, how.samples, known.sites, rows.dtype)
-            refuse_uncovered(result, known.sites, rows.arguments(slice(0, 1)))
+            if not how.from_prior:
+                refuse_uncovered(result, known.sites, rows.arguments(slice(0, 1)))
+            elif not known.sites.has_prior:
+                unstated = [site.name for site in known.sites.shared if not site.has_prior]
+                raise ValueError(f"{unstated} have no prior to draw from: give them one")
         kept[PROGRAM] = known
     rows.check_response(known.sites.response, partial(_observed_y, result.model, rows))
     return result, rows, known
@@ -264,8 +268,9 @@ def _draw(
             place = (chain, stream) if stream else (chain,)
             with drawing(_chain_seed(seed, *place), rows.x.device):
                 if source == GIVEN_X:
-                    program = own = fitted(given)
-                    arrays.write_shared(chain, own.shared(names), GIVEN_XY)
+                    program = own = fitted(given, from_prior=plan.how.from_prior)
+                    group = PRIOR if plan.how.from_prior else GIVEN_XY
+                    arrays.write_shared(chain, own.shared(names), group)
                 elif source == PRIOR:
                     program = fitted((given[0], None), from_prior=True)
                     arrays.write_shared(chain, program.shared(names), PRIOR)

@@ -135,7 +135,8 @@ class PosteriorArrays:
         sites, given_y, joint = plan.sites, rows.y is not None, plan.is_joint
         dims.check(sites.shared, {site.feature for site in sites.masks})
         self._shared = {site.name for site in sites.shared}
-        of_prior = sites.has_outer_latents and sites.has_prior
+        self._from_prior = plan.how.from_prior
+        of_prior = sites.has_outer_latents and sites.has_prior and not self._from_prior
         drawn = {named.GIVEN_XY: given_y, named.PRIOR: of_prior, named.GUIDE: bool(sites.guided)}
         # What is drawn, of each chain.
         self.sources = (named.GIVEN_X, *(source for source, here in drawn.items() if here))
@@ -388,7 +389,8 @@ class PosteriorArrays:
     def _add_shared(self, site: SharedSite, dims: Sequence[str]) -> None:
         for name, size in zip(dims, site.shape, strict=True):
             self._coordinates.setdefault(name, range(size))
-        for group in (named.GIVEN_XY, named.PRIOR)[: 1 + (named.PRIOR in self.sources)]:
+        groups = (named.GIVEN_XY, named.PRIOR)[: 1 + (named.PRIOR in self.sources)]
+        for group in (named.PRIOR,) if self._from_prior else groups:
             self._add(group, site.name, ("chain", "draw", *dims), site.dtype)
 
     def _add_sampler(self, stats: Mapping[str, np.ndarray]) -> None:

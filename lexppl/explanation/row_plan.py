@@ -134,6 +134,7 @@ class Explaining:
     held_out: bool = False
     dims: Mapping[str, Sequence[str]] | None = None
     coords: Mapping[str, Sequence[Any]] | None = None
+    from_prior: bool = False  # Of latents that rows share
 
     def features(self, dim: str = FEATURE) -> Sequence[Any] | None:
         """Names of the mask entries, by either argument."""
