@@ -7,7 +7,7 @@ from torch import Tensor
 
 from lexppl.argument_checks import int_at_least
 from lexppl.evaluation.bayes.simulated import parts_of_program
-from lexppl.explanation.draws import posterior_draws
+from lexppl.explanation.row_draws import posterior_draws
 from lexppl.inference.mask_plates import MaskTree
 from lexppl.inference.predictive import FittedProgram, drawing
 

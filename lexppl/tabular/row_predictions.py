@@ -10,9 +10,9 @@ from pyro.distributions.util import broadcast_shape
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from lexppl.evaluation.prediction import outcome
-from lexppl.explanation.draws import RESPONSE, value_of
 from lexppl.explanation.program_sites import ProgramSites, sites_of
+from lexppl.explanation.row_draws import RESPONSE, value_of
+from lexppl.explanation.sampler import outcome
 from lexppl.inference.contexts import keep_parameters_local, seeded
 from lexppl.inference.objective.program import ParticleTrace, Site, row_marginals
 from lexppl.inference.predictive import FittedProgram, drawing, rows_at_once
