@@ -14,7 +14,7 @@ from torch import Tensor
 
 from lexppl.argument_checks import refuse_not_finite
 from lexppl.evaluation.folds import Folds, judged
-from lexppl.explanation.sampler import log_weights, outcome, read_runs
+from lexppl.explanation.sampler import log_mean, log_weights, outcome, read_runs
 from lexppl.inference.objective.program import ParticleTrace
 from lexppl.inference.training.result import FitResult
 from lexppl.models.likelihoods import response_likelihood
@@ -71,7 +71,22 @@ def predictive(
     result.check(x)
 
     def read(runs: Iterator[ParticleTrace], _: slice) -> dict[str, Tensor]:
-        return {"y": torch.stack([outcome(run, site).mean((0, 1)) for run in runs]).mean(0)}
+        means, shares = [], []
+        for run in runs:
+            values = outcome(run, site)
+            if run.beside:
+                # Particles count as what is observed without y is likely under them.
+                weight = log_weights(run.weighing(run.beside)).expand(*values.shape[:3])
+                shares.append(weight.logsumexp((0, 1)))
+                weight = weight.flatten(0, 1).softmax(0).reshape(weight.shape)
+                values = values * weight.reshape(*weight.shape, *[1] * (values.dim() - 3))
+                values = values * math.prod(weight.shape[:2])
+            means.append(values.mean((0, 1)))
+        if not shares:
+            return {"y": torch.stack(means).mean(0)}
+        share = torch.stack(shares).softmax(0)
+        share = share.reshape(*share.shape, *[1] * (means[0].dim() - 1))
+        return {"y": (torch.stack(means) * share).sum(0)}
 
     return read_runs(result, (x,), read, masks, imputations, seed)["y"]
 
@@ -97,7 +112,7 @@ def predictive_log_likelihood(
     result.check(x, y)
 
     def read(runs: Iterator[ParticleTrace], rows: slice) -> dict[str, Tensor]:
-        bounds = torch.stack([mean_weight(run) for run in runs])
+        bounds = torch.stack([log_mean(run, (-3, -2)) for run in runs])
         bound = torch.logsumexp(bounds, 0) - math.log(len(bounds))
         if bound.dim() > 1:
             # Σ_c y_c log p(c | x): labels of probability 0 count nothing.
@@ -226,12 +241,6 @@ def _mean_over(
     mixed = [c for c in classes if 0 < (labels == c).sum() < len(labels)]
     found = [float(score(labels == c, values[:, c])) for c in mixed]
     return sum(found) / len(found) if found else math.nan
-
-
-def mean_weight(run: ParticleTrace) -> Tensor:
-    """`log 1/(LK) Σ_{l,k} p(y | x̃_{l,k})` of each row, `(…, B)`."""
-    each = log_weights(run)
-    return torch.logsumexp(each, (-3, -2)) - math.log(each.shape[-3] * each.shape[-2])
 
 
 def mean_errors(values: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:

@@ -17,7 +17,8 @@ from torch import Tensor
 
 from lexppl.argument_checks import fraction, int_between, refuse_not_finite
 from lexppl.data.synthetic import AdditiveBranch, ProductBranch, SyntheticSet, synthetic_set
-from lexppl.evaluation.prediction import check_binary, mean_weight
+from lexppl.evaluation.prediction import check_binary
+from lexppl.explanation.sampler import log_mean
 from lexppl.inference.predictive import FittedProgram, drawing, row_chunks, rows_at_once
 from lexppl.inference.training.result import FitResult
 
@@ -467,7 +468,7 @@ def oracle_gaps(
                 if site not in run.sites:
                     raise ValueError(f"the program has no site {site!r}; it has {list(run.sites)}")
                 drawn.append(torch.as_tensor(run.sites[site].value))
-                likelihoods.append(mean_weight(run))
+                likelihoods.append(log_mean(run, (-3, -2)))
         found, likelihood = torch.cat(drawn, 1), torch.cat(likelihoods)
         gaps.append(oracle_gap(found, oracle, x, y, truth=truth, log_likelihood=likelihood))
     return tuple(gaps)

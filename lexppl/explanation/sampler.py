@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -16,7 +17,8 @@ from lexppl.argument_checks import int_at_least
 from lexppl.explanation.names import entry_names
 from lexppl.explanation.program_sites import FEATURE, sites_of
 from lexppl.inference.batches import x_and_y
-from lexppl.inference.objective.program import ParticleTrace
+from lexppl.inference.objective.dependence import observed_without_y
+from lexppl.inference.objective.program import ParticleProgram, ParticleTrace
 from lexppl.inference.objective.site import Site
 from lexppl.inference.predictive import (
     FittedProgram,
@@ -27,6 +29,8 @@ from lexppl.inference.predictive import (
 )
 from lexppl.inference.training.result import FitResult
 from lexppl.models.likelihoods import distribution_targets
+
+FEW = 4  # Rows that show what a program observes without y
 
 Reader = Callable[[ParticleTrace], Tensor]
 """From a run of L masks on B rows to values `(L or 1, B, …)`."""
@@ -54,6 +58,8 @@ def read_runs(
     """
     x = args[0]
     chunk = rows_at_once(x, draws * imputations, most, layers=layer_widths(result.model))
+    few = tuple(column[:FEW] for column in args)
+    beside = observed_without_y(ParticleProgram(result.model, None, (*few, None)[:2]))
     by_chain: list[dict[str, Tensor]] = []
     with drawing(seed, x.device):
         for chain, (model, guide) in enumerate(zip(result.models, result.guides, strict=True)):
@@ -62,7 +68,8 @@ def read_runs(
             for rows in row_chunks(len(x), chunk):
                 draw = None if forced is None else forced(chain, rows)
                 runs = program.runs(tuple(column[rows] for column in args), imputations, draw=draw)
-                parts.append(read((run for run, _ in runs), rows))
+                given = (replace(run, beside=beside) if beside else run for run, _ in runs)
+                parts.append(read(given, rows))
             by_chain.append({n: torch.cat([part[n] for part in parts]) for n in parts[0]})
         return {name: torch.stack([one[name] for one in by_chain]) for name in by_chain[0]}
 
@@ -223,8 +230,8 @@ def read_prediction(run: ParticleTrace) -> Tensor:
 
 
 def log_weights(run: ParticleTrace) -> Tensor:
-    """`log p(y | x̃)` by particle, `(…, K, L, B)`, labels first of probabilities; K or L may be
-    1."""
+    """`log p(y | x̃)` by particle, `(…, K, L, B)`, labels first of probabilities; K or L may be 1;
+    with what is observed beside y."""
     weight = run.log_weight
     if weight is None:
         raise ValueError("the program observes nothing in mask_particles(): y has no likelihood")
@@ -233,10 +240,20 @@ def log_weights(run: ParticleTrace) -> Tensor:
     return weight.reshape((1,) * (3 - weight.dim()) + tuple(weight.shape))
 
 
+def log_mean(run: ParticleTrace, dims: tuple[int, ...]) -> Tensor:
+    """log of the mean of `p(y | x̃)` over particles of these dimensions, given what is observed
+    beside y: `log mean p(y, o | x̃) − log mean p(o | x̃)`."""
+
+    def mean(of: ParticleTrace) -> Tensor:
+        each = log_weights(of)
+        return torch.logsumexp(each, dims) - math.log(math.prod(each.shape[d] for d in dims))
+
+    return mean(run) - mean(run.weighing(run.beside)) if run.beside else mean(run)
+
+
 def read_log_likelihood(run: ParticleTrace) -> Tensor:
     """`log 1/K Σ_k w_k` of a run, `(L, B)`: log p(y | x, z), under the terms of the bound."""
-    each = log_weights(run)
-    return torch.logsumexp(each, -3) - math.log(each.shape[-3])
+    return log_mean(run, (-3,))
 
 
 OF_READERS: Mapping[Any, str] = {read_mask: FEATURE, read_prediction: "class"}

@@ -214,7 +214,9 @@ def refuse_dependent_rows(program: ParticleProgram) -> None:
         # Under the uniform law of masks no value is rare; in half of the masks rows have the same.
         alike = {}
         for name, site in sites.items():
-            if (even := evenly(site)) is not None and _is_apart(site, rows):
+            with seeded(0, few[0].device):
+                even = evenly(site)
+            if even is not None and _is_apart(site, rows):
                 place = even.dim() - len(site.distribution.event_shape) - 2
                 first, second = even.chunk(2, place)
                 second = second.narrow(place + 1, 0, 1).expand_as(first)

@@ -141,8 +141,8 @@ class ParticleTrace:
     """The sites of one run of a model and its guide.
 
     Dimensions from the right: −1 rows `B` (or another plate), −2 masks `M`, −3 imputations `K`, and
-    to the left of them labels and further plates. `unweighted` are guided sites left out of the
-    weights, `subsamples` the rows that plates drew.
+    to the left of them labels and further plates. `unweighted` are sites left out of the weights,
+    `subsamples` the rows that plates drew, `beside` what is observed without y too.
     """
 
     sites: dict[str, Site]
@@ -150,6 +150,7 @@ class ParticleTrace:
     unweighted: Collection[str] = ()
     arguments: tuple[Any, ...] = ()
     subsamples: Mapping[str, Tensor] = field(default_factory=dict)
+    beside: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         self.drawn: list[Site] = [
