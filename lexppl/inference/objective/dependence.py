@@ -188,6 +188,7 @@ def is_response(name: str) -> bool:
 
 RESPONSE = "y"  # The site of the response, by the convention of explainers
 PROBE_ROWS, PROBE_MASKS = 8, 16  # Of the runs that show whether a row depends on others' latents
+PROBE_NUMBERS = 2**20  # Of rows of all those masks, where two masks have fewer
 
 
 def refuse_dependent_rows(program: ParticleProgram) -> None:
@@ -197,12 +198,14 @@ def refuse_dependent_rows(program: ParticleProgram) -> None:
     if not (few and isinstance(few[0], Tensor) and few[0].dim() and len(few[0]) > 1):
         return
     rows, dependent = len(few[0]), ""
+    fitting = PROBE_NUMBERS // few[0].numel() // 2 * 2
+    masks = max(2, min(PROBE_MASKS, fitting))
 
     def nodes_at(values: Mapping[str, Tensor], seed: int = 0) -> dict[str, Any]:
         held = program.called
         held = pyro.poutine.condition(held, data=dict(values)) if values else held
         with program.evaluating(), torch.no_grad(), seeded(seed, few[0].device):
-            return sample_nodes(held, few, PROBE_MASKS)
+            return sample_nodes(held, few, masks)
 
     def densities(values: Mapping[str, Tensor], seed: int = 0) -> dict[str, Tensor]:
         nodes = nodes_at(values, seed)
