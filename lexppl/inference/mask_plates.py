@@ -78,7 +78,7 @@ class MaskTree:
         """The tree of a program's random latents in the mask plate: masks of groups and rows have
         weights of their own where :func:`_confirmed` shows that no term depends on those of other
         entries; else all groups' are summed as one, or all together."""
-        others = [site.name for site in run.mask_sites if is_random(site)]
+        others = [s.name for s in run.mask_sites if is_random(s) and s.name not in run.unobserved]
         masks = list(dict.fromkeys([*masks, *others]))
         plates = {name: plate_of(run.sites[name]) for name in masks}
         observed = {plate_of(site) for site, _ in run.weighted if site.observed}
@@ -229,7 +229,7 @@ class _TreeCheck:
 
     def __init__(self, tree: MaskTree, run: ParticleTrace, again: Again) -> None:
         self.tree, self._again = tree, again
-        random = [s for s in run.drawn if is_random(s)]
+        random = [s for s in run.drawn if is_random(s) and s.name not in run.unobserved]
         self.exact = all(site.name in tree.levels for site in random)
         self._sites = [s for s in random if s.name in tree.levels]
         try:

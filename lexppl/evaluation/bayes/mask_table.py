@@ -158,7 +158,8 @@ def _first_run(
     first = program.run()
     if shared:
         refuse_penalties(name for name, site in first.sites.items() if site.is_penalty)
-    return program, first, [s.name for s in first.mask_sites if not is_point(s.distribution)]
+    masks = [s for s in first.mask_sites if s.name not in first.unobserved]
+    return program, first, [s.name for s in masks if not is_point(s.distribution)]
 
 
 def _listed(

@@ -15,6 +15,7 @@ from lexppl.distributions.support import draws_zeros_and_ones
 from lexppl.effects import MASK_PLATE
 from lexppl.inference.contexts import seeded
 from lexppl.inference.objective.grammar import match
+from lexppl.inference.objective.listed_latents import refuse_read_unobserved
 from lexppl.inference.objective.program import (
     ParticleProgram,
     Program,
@@ -31,7 +32,8 @@ def match_program(program: ParticleProgram) -> None:
     with seeded(0, device), copied_rows(program.args) as own:
         refuse_masks_of_y(program.called, sample_nodes(program.called, own), own)
         run = program.on(own).run(2)
-    match(run.sites, run.guide_sites)
+        match(run.sites, run.guide_sites)
+        refuse_read_unobserved(run, lambda draw: program.on(own).run(2, 1, draw))
     refuse_dependent_rows(program)
 
 
