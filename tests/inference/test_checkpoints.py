@@ -9,6 +9,7 @@ import sys
 import warnings
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pyro
@@ -432,7 +433,7 @@ def test_a_place_that_cannot_be_written_is_refused_before_any_step(tmp_path):
 
 def test_a_full_disk_loses_no_earlier_state_and_no_fit(tmp_path, monkeypatch):
     """The fit goes on, and says once from where it can be continued."""
-    given, calls = MODULE.write_through, iter(range(100))
+    given, calls = Path.write_bytes, iter(range(100))
 
     def full(path, content):
         # The states after epochs 2 to 4 find no room.
@@ -441,7 +442,7 @@ def test_a_full_disk_loses_no_earlier_state_and_no_fit(tmp_path, monkeypatch):
             raise OSError(errno.ENOSPC, "No space left on device", str(path))
         given(path, content)
 
-    monkeypatch.setattr(MODULE, "write_through", full)
+    monkeypatch.setattr(Path, "write_bytes", full)
     settings = {**QUICK, "checkpoint": Checkpoints(tmp_path, 0)}
     with pytest.warns(CheckpointWarning) as found, pytest.raises(KilledError):
         fit(program(), (X, Y), callbacks=[killed_at(3)], **settings)
@@ -506,7 +507,7 @@ def fit_killed(place, folder):
     if place == "between epochs":
         callbacks = [lambda epoch: kill() if epoch.number == 1 else None]
     elif place == "before a file is written":
-        MODULE.write_through = killed_after(2, MODULE.write_through)
+        Path.write_bytes = killed_after(2, Path.write_bytes)
     else:
         os.replace = killed_after(2, os.replace)
     fit(small(), (X, Y), callbacks=callbacks, checkpoint=Checkpoints(folder, 0), **KILLED)
@@ -547,8 +548,7 @@ def test_what_is_not_put_back_would_show(owner, name, tmp_path, monkeypatch):
 
 def test_two_processes_that_write_one_checkpoint_leave_a_whole_state(tmp_path, monkeypatch):
     """Another process begins to write between a state's write and its rename, and fails."""
-    checkpoint = sys.modules[SavedState.__module__]
-    original, where, begun = checkpoint.write_through, Checkpoints(tmp_path / "state"), []
+    original, where, begun = Path.write_bytes, Checkpoints(tmp_path / "state"), []
 
     def write_beside(path, content):
         original(path, content[: len(content) // 2] if begun else content)
@@ -559,7 +559,7 @@ def test_two_processes_that_write_one_checkpoint_leave_a_whole_state(tmp_path, m
 
     state = SavedState(where, {})
     other = SavedState(where, {})
-    monkeypatch.setattr(checkpoint, "write_through", write_beside)
+    monkeypatch.setattr(Path, "write_bytes", write_beside)
     with pytest.warns(CheckpointWarning, match="cannot be written"):
         state.write({"epochs": 2, "numbers": torch.zeros(3)}, first=True)
     again = SavedState(where, {}).found

@@ -32,11 +32,9 @@ from lexppl.inference.training.watch import BestStates
 from lexppl.sealed_files import (
     UnreadableFileError,
     checksum_of,
-    output_file,
     refuse_changed,
     refused_by_name,
-    sync_folder,
-    write_through,
+    write_whole,
 )
 from lexppl.summary import counted
 
@@ -140,12 +138,8 @@ class SavedState:
         if first:
             _refuse_unreadable(content.getvalue())
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
             checksum = checksum_of(content.getbuffer()).encode()
-            # A name of its own, as another process may write a state of the same fit.
-            with output_file(self.folder / STATE, overwrite=True) as aside:
-                write_through(aside, checksum + content.getvalue())
-            sync_folder(self.folder)
+            write_whole(self.folder / STATE, checksum + content.getvalue())
         except OSError as error:
             if first:
                 raise
