@@ -354,6 +354,7 @@ def put(broken: Break, patch):
     patch.setattr(function, "__code__", made[name].__code__)
 
 
+@pytest.mark.complete(but=12)
 @pytest.mark.parametrize("broken", BREAKS, ids=lambda broken: f"{broken.where} {broken.old}")
 def test_a_break_is_noticed(broken, monkeypatch):
     for seed in range(broken.seed, broken.seed + SEEDS):
