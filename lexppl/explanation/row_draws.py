@@ -390,11 +390,10 @@ def posterior_draws(
         FloatingPointError: a weight is NaN.
     """
     at_level = max(tree.levels.values())
-    weighed = without_new_responses(run)
-    counts, weights = _weights(weighed, tree, listed, particles, imputations)
+    counts, weights = _weights(run, tree, listed, particles, imputations)
     given = []
     if beside:
-        given = _weights(weighed.weighing(beside), tree, listed, particles, imputations)[1]
+        given = _weights(run.weighing(beside), tree, listed, particles, imputations)[1]
     last = len(weights) - 1
     observed = [site for site, _ in run.weighted if site.observed]
     in_rows = last > 0 and all(plate_of(site) == tree.plates[-1] for site in observed)

@@ -133,13 +133,19 @@ def draws(
     result.check(x, y)
     count, imputations = int_at_least("draws", draws), int_at_least("imputations", imputations)
     seed = int_at_least("seed", seed, 0)
-    given = None if masks is None else _masks(masks, len(x), result.replicates)
+    strange = sorted({*(dims or {})} - set(read))
+    if not read or strange:
+        names = f"dims names {strange}, and read" if strange else "read"
+        raise ValueError(f"{names} has readers of {list(read)}: give read={{name: reader}}")
+    given = forced = None
+    if masks is not None:
+        site = sites_of(result.model, x[:1]).masks[0]
+        given = _masks(masks, len(x), site.entries, result.replicates)
     if folds is not None:
         return _of_folds(result, x, y, folds, given, read, count, imputations, seed, dims)
     count = count if given is None else given.shape[1]
-    forced = None
     if given is not None:
-        forced = partial(_forced, given.to(x), sites_of(result.model, x[:1]).masks[0].name)
+        forced = partial(_forced, given.to(x), site.name)
 
     def by_row(runs: Iterator[ParticleTrace], _: slice) -> dict[str, Tensor]:
         """Values `(B, D, …)`."""
@@ -175,24 +181,26 @@ def _of_folds(
     for number, (own, rows) in enumerate(folds.each(result)):
         some = None if given is None else given[number if len(given) > 1 else 0][:, rows]
         of_y = None if y is None else y[rows]
-        options = {"draws": count, "imputations": imputations, "seed": seed + (number > 0)}
+        options = {"draws": count, "imputations": imputations, "seed": seed + number}
         parts.append(draws(own, x[rows], of_y, read=read, masks=some, dims=dims, **options))
         places.append(rows)
     order = torch.cat(places).argsort().cpu().numpy()
     return xr.concat(parts, "row").isel(row=order).assign_coords(row=np.arange(len(x)))
 
 
-def _masks(masks: Any, rows: int, replicates: int) -> Tensor:
+def _masks(masks: Any, rows: int, entries: int, replicates: int) -> Tensor:
     """Masks `(1 or R, D, N, G)`."""
     if isinstance(masks, xr.DataArray):
         masks = masks.transpose(..., "draw", "row", masks.dims[-1]).values
     values = torch.as_tensor(masks)
     values = values if values.dim() == 4 else values.unsqueeze(0)
-    if values.dim() != 4 or values.shape[2] != rows or len(values) not in (1, replicates):
+    if values.shape[2:] != (rows, entries) or len(values) not in (1, replicates):
         raise ValueError(
-            f"masks must have shape (D, {rows}, G), or (R, D, {rows}, G) for {replicates} "
-            f"replicates; the shape is {tuple(values.shape)}"
+            f"masks must have shape (D, {rows}, {entries}), or (R, D, {rows}, {entries}) for "
+            f"{replicates} replicates; the shape is {tuple(values.shape)}"
         )
+    if not bool(((values == 0) | (values == 1)).all()):
+        raise ValueError("masks must hold 0 and 1 only; threshold probabilities before")
     return values
 
 

@@ -28,6 +28,7 @@ from lexppl.inference.objective.program import Draw, ParticleTrace
 from lexppl.inference.objective.site import Site
 
 MOST_CHECKED = 4_096  # Joint values with which a tree is checked, and all that are listed for it
+MOST_DRAWN = 512  # Joint values that are drawn, where there are more
 FEW_VALUES, FEW_SHIFTS = 5, 2  # Values of each latent, and shifts of them, where values are drawn
 
 Again = Callable[[int, Draw], ParticleTrace]  # Another run with so many masks, and these values
@@ -212,7 +213,7 @@ def _confirmed(tree: MaskTree, run: ParticleTrace, again: Again) -> MaskTree | N
     The terms of a run in which all entries have the same place in their list of values are compared
     with those of runs in which entries with a 1 in a binary digit of their number are shifted by s
     places, for each digit and each s, so that every two entries take every two values; and of a run
-    of all joint values, where these are few enough. −∞ equals −∞.
+    of all joint values, or of 512 drawn ones where there are more than 4,096. −∞ equals −∞.
     """
     below = {level for level in tree.levels.values() if level}
     outer = {name for site, _ in run.weighted for name, _ in site.outer}
@@ -330,21 +331,23 @@ class _TreeCheck:
         each = max(1, MOST_CHECKED * 16 // (len(self.base[0]) * self.digits))
         designs = [self.base]
         designs += [self.shifted(d, s) for s in shifts[:each] for d in range(self.digits)]
-        if (joint := self._jointly(tree)) is not None:
-            designs.append(joint)
+        designs += [self._jointly(tree)]
         return all(self._is_as_known(tree, index) for index in designs)
 
-    def _jointly(self, tree: MaskTree) -> Index | None:
-        """Places of all joint values of all entries, if few enough."""
+    def _jointly(self, tree: MaskTree) -> Index:
+        """Places of all joint values of all entries, or of drawn ones where there are too many, in
+        which any three entries and more take any values together."""
         entries = [1, *(len(above) for above in tree.above)]
-        counts = [
-            c for c, n in zip(self.counts, entries, strict=True) for _ in range(n if c > 1 else 1)
-        ]
-        if not self.exact or math.prod(counts) > MOST_CHECKED:
-            return None
-        grid = torch.cartesian_prod(*(torch.arange(c, device=self.base[0].device) for c in counts))
         sizes = [n if c > 1 else 1 for c, n in zip(self.counts, entries, strict=True)]
-        return list(grid.reshape(len(grid), -1).split(sizes, -1))
+        counts = [c for c, n in zip(self.counts, sizes, strict=True) for _ in range(n)]
+        device = self.base[0].device
+        if self.exact and math.prod(counts) <= MOST_CHECKED:
+            grid = torch.cartesian_prod(*(torch.arange(c, device=device) for c in counts))
+            return list(grid.reshape(len(grid), -1).split(sizes, -1))
+        number = MOST_DRAWN if self.exact else len(self.base[0])
+        with seeded(0, device):
+            pairs = zip(self.counts, sizes, strict=True)
+            return [torch.randint(c, (number, n), device=device) for c, n in pairs]
 
     def _is_as_known(self, tree: MaskTree, index: Index) -> bool:
         for level, own in enumerate(self.terms(index)):

@@ -402,6 +402,8 @@ def feature_evidence(
     with drawing(seed, x.device):
         table = mask_table(model, x, y)
     entries = table.masks.shape[-1]
+    if not entries:
+        raise ValueError("the program has no latent in mask_particles(), so there is no feature")
     if names is not None and len(names) != entries:
         raise ValueError(f"names must be of {entries} mask entries; there are {len(names)}")
     without = table.log_evidence.unsqueeze(-1) - _conditional(table, 0.0)

@@ -144,9 +144,9 @@ def observed_without_y(program: ParticleProgram) -> frozenset[str]:
     if not others:
         return frozenset()
 
-    def sites_at(y: Any, held: Program, seed: int) -> dict[str, Site]:
+    def sites_at(y: Any, held: Program, seed: int, masks: int = 1) -> dict[str, Site]:
         with program.evaluating(), torch.no_grad(), seeded(seed, x.device):
-            nodes = sample_nodes(held, (x, y, *others[1:]))
+            nodes = sample_nodes(held, (x, y, *others[1:]), masks)
         return {name: Site.of(node) for name, node in nodes.items()}
 
     try:
@@ -163,11 +163,15 @@ def observed_without_y(program: ParticleProgram) -> frozenset[str]:
     of_y = {name for name in sites if is_response(name)}
     if others[0] is not None:
         of_y |= {name for name, s in sites_at(others[0], program.called, 0).items() if s.observed}
-    latents = {n: s.value for n, s in sites.items() if not s.observed and n not in of_y}
+    # Under the uniform law of masks no value is rare.
+    sites = sites_at(None, program.called, 0, PROBE_MASKS)
+    drawn = {n: s for n, s in sites.items() if not s.observed and n not in of_y}
+    with seeded(0, x.device):
+        latents = {n: s.value if (z := evenly(s)) is None else z for n, s in drawn.items()}
     held = pyro.poutine.condition(program.called, data=latents)
-    first, *more = [sites_at(None, held, seed) for seed in (0, 0, 1)]
+    first, *more = [sites_at(None, held, seed, PROBE_MASKS) for seed in (0, 0, 1)]
     if others[0] is not None:
-        more.append(sites_at(others[0], held, 0))
+        more.append(sites_at(others[0], held, 0, PROBE_MASKS))
     for name in observed:
         known = first[name].log_prob()
         alike = [
