@@ -233,7 +233,9 @@ def refuse_dependent_rows(program: ParticleProgram) -> None:
         sites = {name: Site.of(node) for name, node in nodes_at(alike).items()}
         sites |= {name: replace(sites[name], observed=False) for name in alike}
         of_rows = [s.name for s in sites.values() if s.in_particles and _is_apart(s, rows)]
-        values = {n: s.value for n, s in sites.items() if not s.observed and s.value is not None}
+        # Clones, as a straight-through value remembers what it was made from.
+        drawn = {n: s.value for n, s in sites.items() if not s.observed}
+        values = {name: value.clone() for name, value in drawn.items() if value is not None}
         known = densities(values)
         again = densities(values, 1)
         steady = all(torch.equal(known[name], again[name]) for name in of_rows)
