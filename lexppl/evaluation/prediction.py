@@ -14,8 +14,10 @@ from torch import Tensor
 
 from lexppl.argument_checks import refuse_not_finite
 from lexppl.evaluation.folds import Folds, judged
+from lexppl.explanation.row_draws import shares
 from lexppl.explanation.sampler import log_weights, outcome, read_runs
-from lexppl.inference.objective.program import ParticleTrace
+from lexppl.inference.objective.dependence import observed_without_y
+from lexppl.inference.objective.program import ParticleProgram, ParticleTrace
 from lexppl.inference.training.result import FitResult
 from lexppl.models.likelihoods import response_likelihood
 
@@ -48,7 +50,8 @@ def predictive(
         p(y = c | x) = 1/(LK) Σ_{l,k} p(y = c | x̃_{l,k}),   z_l ~ p(z|x),  x̃_{l,k} ~ p(x̃|x, z_l).
 
     Unbiased for every L and K (Senetaire et al. 2023, eq. 4). A guide of masks, which has seen y,
-    takes no part; latents outside the particle plates are drawn L times from their guide.
+    takes no part; latents outside the particle plates are drawn L times from their guide. Where the
+    program observes something without y, the mean is weighed by it, as in :func:`lexppl.explain`.
 
     Args:
         x: rows, `(N, *event)`.
@@ -69,9 +72,20 @@ def predictive(
         torch.Size([1, 100, 2])
     """
     result.check(x)
+    beside = _observed_beside(result, x)
+
+    def mean(run: ParticleTrace) -> Tensor:
+        values = outcome(run, site)
+        if not beside:
+            return values.mean((0, 1))
+        weights = log_weights(run.weighing(beside))
+        size = torch.broadcast_shapes(weights.shape, values.shape[:3])
+        share = shares(weights.expand(size).flatten(0, 1))
+        values = values.expand(*size, *values.shape[3:]).flatten(0, 1)
+        return (share.reshape(*share.shape, *[1] * (values.dim() - 2)) * values).sum(0)
 
     def read(runs: Iterator[ParticleTrace], _: slice) -> dict[str, Tensor]:
-        return {"y": torch.stack([outcome(run, site).mean((0, 1)) for run in runs]).mean(0)}
+        return {"y": torch.stack([mean(run) for run in runs]).mean(0)}
 
     return read_runs(result, (x,), read, masks, imputations, seed)["y"]
 
@@ -84,7 +98,7 @@ def predictive_log_likelihood(
         log 1/(LK) Σ_{l,k} p(y | x̃_{l,k}),
 
     the bound ℒ_{L,K} of the fit (LEX, eq. 8), without penalties; it rises to `log p(y | x)` with
-    L and K.
+    L and K. Where the program observes something without y, its own bound is subtracted.
 
     Args:
         result, x, masks, imputations, seed: as in :func:`predictive`.
@@ -95,9 +109,13 @@ def predictive_log_likelihood(
         ValueError: as :func:`predictive`; a label not seen in the fit.
     """
     result.check(x, y)
+    beside = _observed_beside(result, x)
 
     def read(runs: Iterator[ParticleTrace], rows: slice) -> dict[str, Tensor]:
-        bounds = torch.stack([mean_weight(run) for run in runs])
+        bounds = torch.stack([
+            mean_weight(run) - (mean_weight(run.weighing(beside)) if beside else 0.0)
+            for run in runs
+        ])  # fmt: skip
         bound = torch.logsumexp(bounds, 0) - math.log(len(bounds))
         if bound.dim() > 1:
             # Σ_c y_c log p(c | x): labels of probability 0 count nothing.
@@ -106,6 +124,11 @@ def predictive_log_likelihood(
         return {"y": bound}
 
     return read_runs(result, (x, y), read, masks, imputations, seed)["y"]
+
+
+def _observed_beside(result: FitResult, x: Tensor) -> frozenset[str]:
+    """What the programs of a fit observe without y, which predictions are given."""
+    return observed_without_y(ParticleProgram(result.model, None, (x[:1], None)))
 
 
 def prediction_scores(
