@@ -14,7 +14,8 @@ from torch import Tensor
 
 from lexppl.argument_checks import refuse_not_finite
 from lexppl.evaluation.folds import Folds, judged
-from lexppl.explanation.sampler import log_mean, log_weights, outcome, read_runs
+from lexppl.explanation.row_draws import shares
+from lexppl.explanation.sampler import log_likelihood, log_weights, outcome, read_runs
 from lexppl.inference.objective.program import ParticleTrace
 from lexppl.inference.training.result import FitResult
 from lexppl.models.likelihoods import response_likelihood
@@ -48,7 +49,8 @@ def predictive(
         p(y = c | x) = 1/(LK) Σ_{l,k} p(y = c | x̃_{l,k}),   z_l ~ p(z|x),  x̃_{l,k} ~ p(x̃|x, z_l).
 
     Unbiased for every L and K (Senetaire et al. 2023, eq. 4). A guide of masks, which has seen y,
-    takes no part; latents outside the particle plates are drawn L times from their guide.
+    takes no part; latents outside the particle plates are drawn L times from their guide. Where the
+    program observes something without y, the mean is weighed by it, as in :func:`lexppl.explain`.
 
     Args:
         x: rows, `(N, *event)`.
@@ -71,22 +73,20 @@ def predictive(
     result.check(x)
 
     def read(runs: Iterator[ParticleTrace], _: slice) -> dict[str, Tensor]:
-        means, shares = [], []
+        values, weights = [], []
         for run in runs:
-            values = outcome(run, site)
+            values.append(outcome(run, site))
             if run.beside:
                 # Particles count as what is observed without y is likely under them.
-                weight = log_weights(run.weighing(run.beside)).expand(*values.shape[:3])
-                shares.append(weight.logsumexp((0, 1)))
-                weight = weight.flatten(0, 1).softmax(0).reshape(weight.shape)
-                values = values * weight.reshape(*weight.shape, *[1] * (values.dim() - 3))
-                values = values * math.prod(weight.shape[:2])
-            means.append(values.mean((0, 1)))
-        if not shares:
-            return {"y": torch.stack(means).mean(0)}
-        share = torch.stack(shares).softmax(0)
-        share = share.reshape(*share.shape, *[1] * (means[0].dim() - 1))
-        return {"y": (torch.stack(means) * share).sum(0)}
+                weight = log_weights(run.weighing(run.beside))
+                size = torch.broadcast_shapes(weight.shape, values[-1].shape[:3])
+                values[-1] = values[-1].expand(*size, *values[-1].shape[3:])
+                weights.append(weight.expand(size).flatten(0, 1))
+        if not weights:
+            return {"y": torch.stack([each.mean((0, 1)) for each in values]).mean(0)}
+        share = shares(torch.cat(weights))
+        particles = torch.cat([each.flatten(0, 1) for each in values])
+        return {"y": (share.reshape(*share.shape, *[1] * (particles.dim() - 2)) * particles).sum(0)}
 
     return read_runs(result, (x,), read, masks, imputations, seed)["y"]
 
@@ -99,7 +99,7 @@ def predictive_log_likelihood(
         log 1/(LK) Σ_{l,k} p(y | x̃_{l,k}),
 
     the bound ℒ_{L,K} of the fit (LEX, eq. 8), without penalties; it rises to `log p(y | x)` with
-    L and K.
+    L and K. Where the program observes something without y, its own bound is subtracted.
 
     Args:
         result, x, masks, imputations, seed: as in :func:`predictive`.
@@ -112,8 +112,7 @@ def predictive_log_likelihood(
     result.check(x, y)
 
     def read(runs: Iterator[ParticleTrace], rows: slice) -> dict[str, Tensor]:
-        bounds = torch.stack([log_mean(run, (-3, -2)) for run in runs])
-        bound = torch.logsumexp(bounds, 0) - math.log(len(bounds))
+        bound = log_likelihood(runs)
         if bound.dim() > 1:
             # Σ_c y_c log p(c | x): labels of probability 0 count nothing.
             share = y[rows].mT

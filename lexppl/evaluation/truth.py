@@ -18,7 +18,7 @@ from torch import Tensor
 from lexppl.argument_checks import fraction, int_between, refuse_not_finite
 from lexppl.data.synthetic import AdditiveBranch, ProductBranch, SyntheticSet, synthetic_set
 from lexppl.evaluation.prediction import check_binary
-from lexppl.explanation.sampler import log_mean, read_runs
+from lexppl.explanation.sampler import log_likelihood, read_runs
 from lexppl.inference.objective.program import ParticleTrace
 from lexppl.inference.predictive import row_chunks, rows_at_once
 from lexppl.inference.training.result import FitResult
@@ -464,7 +464,7 @@ def oracle_gaps(
         if site not in run.sites:
             raise ValueError(f"the program has no site {site!r}; it has {list(run.sites)}")
         drawn = torch.as_tensor(run.sites[site].value).movedim(0, 1)
-        return {"masks": drawn, "likelihood": log_mean(run, (-3, -2))}
+        return {"masks": drawn, "likelihood": log_likelihood([run])}
 
     alone = replace(result, guides=[None] * result.replicates)
     found = read_runs(alone, (x, y), read, masks, imputations, seed)

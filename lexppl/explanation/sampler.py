@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -249,19 +249,30 @@ def log_weights(run: ParticleTrace) -> Tensor:
 
 
 def log_mean(run: ParticleTrace, dims: tuple[int, ...]) -> Tensor:
-    """log of the mean of `p(y | x̃)` over particles of these dimensions, given what is observed
-    beside y: `log mean p(y, o | x̃) − log mean p(o | x̃)`."""
+    """log of the mean weight over particles of these dimensions."""
+    each = log_weights(run)
+    return torch.logsumexp(each, dims) - math.log(math.prod(each.shape[d] for d in dims))
 
-    def mean(of: ParticleTrace) -> Tensor:
-        each = log_weights(of)
-        return torch.logsumexp(each, dims) - math.log(math.prod(each.shape[d] for d in dims))
 
-    return mean(run) - mean(run.weighing(run.beside)) if run.beside else mean(run)
+def log_likelihood(runs: Iterable[ParticleTrace]) -> Tensor:
+    """`log 1/(DLK) Σ w` of D runs, of each row, `(…, B)`, given what is observed beside y (o):
+    `log mean p(y, o | x̃) − log mean p(o | x̃)`."""
+    every = list(runs)
+
+    def mean(traces: Sequence[ParticleTrace]) -> Tensor:
+        each = torch.stack([log_mean(run, (-3, -2)) for run in traces])
+        return torch.logsumexp(each, 0) - math.log(len(each))
+
+    if not every[0].beside:
+        return mean(every)
+    return mean(every) - mean([run.weighing(run.beside) for run in every])
 
 
 def read_log_likelihood(run: ParticleTrace) -> Tensor:
-    """`log 1/K Σ_k w_k` of a run, `(L, B)`: log p(y | x, z), under the terms of the bound."""
-    return log_mean(run, (-3,))
+    """`log 1/K Σ_k w_k` of a run, `(L, B)`: log p(y | x, z), under the terms of the bound, given
+    what is observed beside y."""
+    mean = log_mean(run, (-3,))
+    return mean - log_mean(run.weighing(run.beside), (-3,)) if run.beside else mean
 
 
 OF_READERS: Mapping[Any, str] = {read_mask: FEATURE, read_prediction: "class"}

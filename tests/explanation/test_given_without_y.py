@@ -10,8 +10,13 @@ import torch
 
 from lexppl import explain, prior
 from lexppl.arviz_compatibility import group_of
-from lexppl.effects import mask_particles, penalty
-from lexppl.evaluation import feature_evidence, log_marginal_likelihood
+from lexppl.effects import imputation_particles, mask_particles, penalty
+from lexppl.evaluation import (
+    feature_evidence,
+    log_marginal_likelihood,
+    predictive,
+    predictive_log_likelihood,
+)
 from lexppl.explanation import explain_to_zarr, open_posterior, selection_table
 from tests.evaluation.fitted_by_hand import result_of
 from tests.refusals import refused
@@ -31,6 +36,18 @@ def program(x, y=None):
         pyro.factor("field", 0.4 * z[..., 0])
         penalty("price", 3.0 * z[..., 0])
         pyro.sample("y", dist.Normal(z[..., 0], 1.0), obs=y)
+
+
+def imputing(x, y=None):
+    """The same, with a mean that differs between imputations."""
+    with pyro.plate("data", len(x), dim=-1), mask_particles():
+        z = pyro.sample("mask", dist.Bernoulli(torch.full((1,), 0.8).double()).to_event(1))
+        spread = torch.where(z == 1, 1.0, 5.0).double()
+        pyro.sample("x", dist.Normal(0.0, spread).to_event(1), obs=x)
+        pyro.factor("field", 0.4 * z[..., 0])
+        with imputation_particles():
+            t = pyro.sample("t", dist.Normal(torch.zeros(()).double(), 0.1))
+            pyro.sample("y", dist.Normal(z[..., 0] + t, 1.0), obs=y)
 
 
 LOG_PRIOR = torch.tensor([[math.log(0.2)], [math.log(0.8)]]).double()
@@ -103,6 +120,18 @@ def test_the_prior_is_given_it():
     found = prior(program, X, draws=DRAWS)
     drawn = group_of(found, "prior")["mask"].values[0, ..., 0]
     require_draws(drawn, GIVEN_X)
+
+
+def test_predictions_are_given_it():
+    result = result_of(program, event_shape=(1,))
+    mean = predictive(result, X, masks=DRAWS)[0].numpy()
+    imputed = predictive(result_of(imputing, event_shape=(1,)), X, masks=DRAWS, imputations=3)
+    assert (abs(imputed[0].numpy() - mean) < 0.1).all()
+    # Of proposals from the prior, whose effective number is a fourth of DRAWS at least here.
+    assert (abs(mean - GIVEN_X) < 4 * np.sqrt(GIVEN_X * (1 - GIVEN_X) * 4 / DRAWS) + 1e-6).all()
+    score = predictive_log_likelihood(result, X, Y, masks=DRAWS)[0].numpy()
+    assert (abs(score - EVIDENCE) < 0.05).all()
+    assert (abs(score - (BEFORE + LOG_Y).logsumexp(0).numpy()) > 0.3).all(), "the control"
 
 
 def test_a_store_has_it(tmp_path):

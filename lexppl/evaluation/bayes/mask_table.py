@@ -81,7 +81,8 @@ def mask_table(
     *,
     imputations: int = 1,
 ) -> MaskTable:
-    """The masks of each row, listed, with their prior and their likelihood, without penalties.
+    """The masks of each row, listed, with their prior and their likelihood, without penalties, both
+    given what is observed without y (:func:`observed_without_y`).
 
     Imputations that are random are drawn from torch's default generator: put the call in
     :func:`lexppl.inference.predictive.drawing`.
@@ -94,7 +95,7 @@ def mask_table(
 
     Raises:
         ValueError: more than 65,536 masks, several mask sites, a program that
-            observes all rows in one, has scales, or no site `y`; penalties beside shared latents.
+            observes all rows in one, has scales, or observes no y; penalties beside shared latents.
 
     Example:
         >>> from lexppl.systems import lex
