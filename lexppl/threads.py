@@ -4,7 +4,7 @@ import os
 import random
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ContextDecorator, contextmanager
 from typing import Any
 
 import numpy as np
@@ -12,8 +12,8 @@ import torch
 from torch import nn
 
 
-class ThreadLock:
-    """A lock of one process, which the thread that holds it can take again.
+class ThreadLock(ContextDecorator):
+    """A lock of one process, which the thread that holds it can take again; also a decorator.
 
     A process forked while another thread holds it has that call's handlers, modes and λ, half
     changed, and no thread that puts them back: there, to take the lock is an error.
