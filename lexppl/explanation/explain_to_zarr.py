@@ -323,6 +323,8 @@ def explain_to_zarr(
         "the settings": fingerprint((vars(task.how), with_y, keep_x)),
         "rows_per_chunk": task.size,
     }
+    # A folder of the run's own: a process of another one may still write there when that is over.
+    task = replace(task, aside=aside / fingerprint(run))
     if target.exists() and not overwrite:
         with refused_by_name(target / RUN):
             finished = json.loads((target / RUN).read_text(encoding="utf-8"))
@@ -336,7 +338,7 @@ def explain_to_zarr(
         means, files, run[PIECES] = _explained(task, source, (client, jobs, threads), progress)
         task.store.finish(means, files, run)
         put_folder(task.store.path, target, refuse_present)
-        shutil.rmtree(aside)
+        shutil.rmtree(aside, ignore_errors=True)
     return target
 
 
@@ -445,7 +447,7 @@ def _begin(aside: Path, run: dict[str, Any], overwrite: bool) -> None:
             f"{str(aside)!r} has chunks of another run, which differs in {', '.join(other)}: make "
             "the same call to go on with it, give another path, or overwrite=True to begin anew"
         )
-    if found is None or other or not (aside / STORE).is_dir():
+    if found is None or other or not (aside / fingerprint(run) / STORE).is_dir():
         # Chunks without a note may be of another run.
         for path in aside.iterdir():
             remove(path)

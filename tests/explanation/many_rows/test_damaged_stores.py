@@ -120,20 +120,22 @@ def test_a_damaged_file_of_a_run_that_goes_on_is_named(tmp_path, monkeypatch):
     aside = tmp_path / "posterior.zarr.partial"
     with pytest.raises(KeyboardInterrupt):
         explain_to_zarr(fitted(), ended(), store, **given)
-    for name in ("run.json", "00000000.npz"):
-        content = (aside / name).read_bytes()
-        (aside / name).write_bytes(content[:40])
+    (mark,) = aside.glob("*/00000000.npz")
+    for file in (aside / "run.json", mark):
+        content = file.read_bytes()
+        file.write_bytes(content[:40])
         error = refused(
             "cannot be read", explain_to_zarr, fitted(), x.split(500), store, **given,
             error=UnreadableFileError,
         )  # fmt: skip
-        assert error.path == aside / name
-        (aside / name).write_bytes(content)
+        assert error.path == file
+        file.write_bytes(content)
     # A file that changes between the mark and the end is named when the store is opened.
-    chunk = next(f for f in files_of(aside / "posterior.zarr") if f.name == "0.0.0.0")
+    whole = mark.parent / "posterior.zarr"
+    chunk = next(f for f in files_of(whole) if f.name == "0.0.0.0")
     chunk.write_bytes(chunk.read_bytes()[:-1])
     explain_to_zarr(fitted(), x.split(500), store, **given)
-    assert is_refused(store, store / chunk.relative_to(aside / "posterior.zarr"))
+    assert is_refused(store, store / chunk.relative_to(whole))
     assert json.loads((store / "files.json").read_text())["format"] == 1
 
 
@@ -194,7 +196,7 @@ def test_a_run_that_was_killed_at_its_end_goes_on_to_a_whole_store(tmp_path, mon
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(chunks, "put_folder", killed)
         explain_to_zarr(fitted(), x, store, **GIVEN)
-    aside = tmp_path / "posterior.zarr.partial" / "posterior.zarr"
+    (aside,) = tmp_path.glob("*.partial/*/posterior.zarr")
     (aside / ".files.json-0123456789ab.partial").write_text("{")
     explain_to_zarr(fitted(), x, store, **GIVEN)
     alone = explain_to_zarr(fitted(), x, tmp_path / "alone.zarr", **GIVEN)
@@ -229,3 +231,31 @@ def test_a_store_that_declares_more_than_there_is_memory_for_is_refused(whole, t
     )
     error = refused("cannot be read", open_posterior, store, error=UnreadableFileError)
     assert "\n" not in str(error)
+
+
+def test_what_a_process_of_another_run_still_writes_is_not_this_run_s(tmp_path, monkeypatch):
+    """It belonged to a run that was killed, and ends its chunk when the next one has begun."""
+    x, store = rows()[0][:2500], tmp_path / "posterior.zarr"
+    chunks = sys.modules["lexppl.explanation.explain_to_zarr"]
+    original, others = chunks.ChunkTask.write, []
+
+    def ended(self, number, *given):
+        original(self, number, *given)
+        others.append(self)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(chunks.ChunkTask, "write", ended)
+        explain_to_zarr(fitted(), x, store, seed=1, **GIVEN)
+
+    def beside(self, number, piece, *given):
+        original(self, number, piece, *given)
+        if number == 0:
+            original(others[0], 1, x[1000:2000], chunks.fingerprint(x[1000:2000]), 2500)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(chunks.ChunkTask, "write", beside)
+        explain_to_zarr(fitted(), x, store, seed=2, overwrite=True, **GIVEN)
+    alone = explain_to_zarr(fitted(), x, tmp_path / "alone.zarr", seed=2, **GIVEN)
+    assert_same(open_posterior(store), open_posterior(alone))
+    assert {path.name for path in tmp_path.iterdir()} == {"posterior.zarr", "alone.zarr"}
