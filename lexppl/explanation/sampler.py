@@ -14,6 +14,7 @@ import xarray as xr
 from torch import Tensor
 
 from lexppl.argument_checks import int_at_least
+from lexppl.distributions.support import distribution_targets
 from lexppl.explanation.names import entry_names
 from lexppl.explanation.program_sites import FEATURE, sites_of
 from lexppl.inference.batches import x_and_y
@@ -28,7 +29,6 @@ from lexppl.inference.predictive import (
     rows_at_once,
 )
 from lexppl.inference.training.result import FitResult
-from lexppl.models.likelihoods import distribution_targets
 
 FEW = 4  # Rows that show what a program observes without y
 
