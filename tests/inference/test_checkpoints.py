@@ -497,11 +497,11 @@ def test_a_state_of_another_layout_is_refused_by_name(tmp_path, at_the_end):
         fit(program(), (X, Y), checkpoint=tmp_path, **QUICK)
     path = tmp_path / "state.pt" if at_the_end else stopped(tmp_path)
     state = torch.load(io.BytesIO(path.read_bytes()[64:]), weights_only=True)
-    for name in state:
+    for name in sorted(state.keys() - {"scheduler", "tuner"}):  # Of other fits
         content = io.BytesIO()
         torch.save({other: value for other, value in state.items() if other != name}, content)
         path.write_bytes(checksum_of(content.getvalue()).encode() + content.getvalue())
-        with pytest.raises(ValueError, match=rf"state.pt.* has no '{name}', and is of") as one:
+        with pytest.raises(ValueError, match=rf"state.pt has no '{name}': it is another") as one:
             fit(program(), (X, Y), checkpoint=tmp_path, **QUICK)
         assert "\n" not in str(one.value)
 

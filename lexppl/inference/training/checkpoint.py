@@ -92,7 +92,7 @@ class _State(dict[str, Any]):
 
     def __missing__(self, name: str) -> Any:
         raise ValueError(
-            f"{STATE} has no {name!r}, and is of another version: use that, or remove it"
+            f"{STATE} has no {name!r}: it is another version's; use that, or remove it"
         )
 
 
