@@ -21,7 +21,6 @@ import numpy as np
 import pandas as pd
 from pandas.api import types
 from pandas.io.common import get_handle  # type: ignore[import-not-found]
-from pyarrow import parquet
 
 from lexppl.argument_checks import quoted, quoted_counts, refuse_repeated
 from lexppl.data.cells import MISSING_WORDS, holds_dates
@@ -163,7 +162,8 @@ def _read_typed(
             "pip install 'lexppl[excel]', or save it as .csv"
         )
     try:
-        _refuse_large(file, _needed(file, what))
+        if what == "Excel":
+            _refuse_large_book(file)
         excel: Any = partial(pd.read_excel, file)
         frame = _cells_of(excel, form.missing) if what == "Excel" else pd.read_parquet(file)
         if any(frame.index.names):
@@ -177,24 +177,19 @@ def _read_typed(
     return frame.mask(frame.isin([*form.missing, *numbers])) if form.missing else frame
 
 
-def _needed(file: Path, what: str) -> int:
-    """Bytes of a Parquet file's cells; of an Excel file's parts, or of its largest sheet up to the
-    last cell, before which all are read."""
-    if what == "Parquet":
-        table = parquet.read_metadata(file)
-        return 8 * int(table.num_rows) * int(table.num_columns)
+def _refuse_large_book(file: Path) -> None:
+    """Refuse an Excel file whose parts, or whose sheets up to their last cell, need much: all that
+    stands before it is read."""
     from openpyxl.utils import column_index_from_string  # noqa: PLC0415 - an extra
 
     with zipfile.ZipFile(file) as book:
-        needed = sum(part.file_size for part in book.infolist())
-        _refuse_large(file, needed)
+        _refuse_large(file, sum(part.file_size for part in book.infolist()))
         for name in (name for name in book.namelist() if name.startswith("xl/worksheets/")):
             sheet = book.read(name)
             columns = {cell[1].decode() for cell in re.finditer(rb'\br="([A-Z]+)\d', sheet)}
             rows = (int(cell[1]) for cell in re.finditer(rb'\br="[A-Z]+(\d+)"', sheet))
             width = max(map(column_index_from_string, columns), default=0)
-            needed = max(needed, 8 * width * max(rows, default=0))
-    return needed
+            _refuse_large(file, 8 * width * max(rows, default=0))
 
 
 def _refuse_large(file: Path, needed: int) -> None:

@@ -168,7 +168,8 @@ def open_posterior(path: str | Path, chunks: Any = None) -> Posterior:
     if not any((path / name).is_file() for name in (".zgroup", FILES)):
         raise FileNotFoundError(f"there is no Zarr store {str(path)!r}")
     has_list = (path / FILES).is_file()
-    files = read_sealed(path / FILES, FILES_FORMAT)["files"] if has_list else {FILES: ""}
+    with refused_by_name(path / FILES):
+        files = {**read_sealed(path / FILES, FILES_FORMAT)["files"]} if has_list else {FILES: ""}
     for name, written in files.items():
         if not (path / name).is_file():
             raise UnreadableFileError(

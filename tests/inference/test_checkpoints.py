@@ -1,6 +1,7 @@
 """A fit that is stopped and goes on is, to the bit, one that was never stopped."""
 
 import errno
+import io
 import os
 import pickle
 import re
@@ -44,6 +45,7 @@ from lexppl.models import (
     UnmaskedPredictor,
     tree_predictor,
 )
+from lexppl.sealed_files import checksum_of
 from lexppl.systems import lex, real_x
 from tests.inference.builders import Line, explainer, table
 from tests.processes import exit_code_of, kill, killed_after
@@ -486,6 +488,22 @@ def test_a_damaged_state_is_refused_by_name(kind, tmp_path):
     settings = {**QUICK, "checkpoint": tmp_path, "callbacks": [killed_at(0)]}
     with pytest.raises(ValueError, match=r"state\.pt cannot be read: .*; remove .* to begin anew"):
         fit(program(), (X, Y), **settings)
+
+
+@pytest.mark.parametrize("at_the_end", [False, True])
+def test_a_state_of_another_layout_is_refused_by_name(tmp_path, at_the_end):
+    """As another version may write it, with a checksum that fits."""
+    if at_the_end:
+        fit(program(), (X, Y), checkpoint=tmp_path, **QUICK)
+    path = tmp_path / "state.pt" if at_the_end else stopped(tmp_path)
+    state = torch.load(io.BytesIO(path.read_bytes()[64:]), weights_only=True)
+    for name in sorted(state.keys() - {"scheduler", "tuner"}):  # Of other fits
+        content = io.BytesIO()
+        torch.save({other: value for other, value in state.items() if other != name}, content)
+        path.write_bytes(checksum_of(content.getvalue()).encode() + content.getvalue())
+        with pytest.raises(ValueError, match=rf"state.pt has no '{name}': it is another") as one:
+            fit(program(), (X, Y), checkpoint=tmp_path, **QUICK)
+        assert "\n" not in str(one.value)
 
 
 def test_other_versions_are_told(tmp_path, monkeypatch):

@@ -69,6 +69,10 @@ def test_a_store_of_a_newer_format_is_refused(whole, tmp_path):
     store = shutil.copytree(whole, tmp_path / "store")
     write_sealed(store / "files.json", {"format": 2, "files": {}})
     refused("in format 2, and this", open_posterior, store, error=UnreadableFileError)
+    for other in ({}, {"files": [1]}, {"files": "x"}):
+        write_sealed(store / "files.json", {"format": 1, **other})
+        error = refused("cannot be read", open_posterior, store, error=UnreadableFileError)
+        assert error.path == store / "files.json" and "\n" not in str(error)
 
 
 def test_a_chunk_is_on_the_disk_before_it_is_marked_as_done(tmp_path, monkeypatch):
