@@ -94,13 +94,14 @@ class MaskTree:
             levels = {n: names.index(p) if p in names else 0 for n, p in plates.items()}
             above = _under_all(run, names)
             apart = bool(above) and len(above[-1]) == len(run.arguments[0])
-            tree = _confirmed(cls(names, above, levels, apart), run, again)
-            if tree is not None:
+            tree = cls(names, above, levels, apart)
+            # The last one, of a single weight, always holds.
+            if (confirmed := _confirmed(tree, run, again)) is not None:
+                tree = confirmed
                 break
-        found = tree or cls((None,), (), dict.fromkeys(masks, 0))
-        if len(trees) > 1 and len(found.plates) < 3:
+        if len(trees) > 1 and len(tree.plates) < 3:
             try:
-                MaskList(run, found, MOST_JOINT)
+                MaskList(run, tree, MOST_JOINT)
             except ValueError as error:
                 of_groups = [name for name in events if plates[name] in groups]
                 raise ValueError(
@@ -108,7 +109,7 @@ class MaskTree:
                     "posterior group by group: give each row one group, such as mask[..., group, "
                     f":] with the numbers of groups in a column of x. Jointly, {error}"
                 ) from None
-        return found
+        return tree
 
     def level_of(self, site: Site) -> int:
         """The place in `plates` of a site's plate, or of all rows."""
@@ -253,10 +254,8 @@ class _TreeCheck:
         for size in self.counts:
             count //= size
             self.base.append(places // count % size)
-        self._table = [self._by_entry(value) for value in self.terms(self.base)]
-
-    def _by_entry(self, terms: Tensor) -> Tensor:
-        return terms.reshape(*self.counts, terms.shape[-1])
+        terms = self.terms(self.base)
+        self._table = [value.reshape(*self.counts, value.shape[-1]) for value in terms]
 
     def terms(self, index: Index) -> list[Tensor]:
         """By plate the terms at the values of these places, `(M, E)`."""
