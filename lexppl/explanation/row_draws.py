@@ -453,13 +453,18 @@ def is_named_value(site: Site) -> bool:
 
 def values_by_entry(site: Site, imputations: int, masks: int) -> Tensor:
     """Values `(K, L, E, *event)` of a `pyro.deterministic` site, which Pyro takes as one event: in
-    a plate at dim −1 of its entries, else of all rows, where its particles may come last."""
+    a plate at dim −1 of its entries, else of all rows, where its particles may come last. Further
+    plates stand behind the event."""
     value, stated = value_of(site), len(site.distribution.event_shape)
-    batch = value.dim() - stated if stated < value.dim() else 2 + site.in_imputations
+    depths = [-plate.dim for plate in site.plates if plate.vectorized]
+    batch = max(2 + site.in_imputations, *depths)
+    batch = value.dim() - stated if stated < value.dim() else batch
     if plate_of(site) is None and not (value.dim() >= batch and value.shape[batch - 1] == 1):
         value = value.unsqueeze(batch - 1) if value.dim() >= batch - 1 else value
     event = max(0, value.dim() - batch)
-    return _over_particles(value, imputations, masks, event)
+    value = _over_particles(value, imputations, masks, event)
+    further = value.dim() - event - 3
+    return value.movedim([*range(further)], [*range(-further, 0)])
 
 
 def without_new_responses(run: ParticleTrace) -> ParticleTrace:

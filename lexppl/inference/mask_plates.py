@@ -22,6 +22,7 @@ from lexppl.inference.objective.listed_latents import (
     draw_log_prob,
     is_point,
     refuse_missing,
+    refuse_outside,
     support_of,
 )
 from lexppl.inference.objective.program import Draw, ParticleTrace
@@ -151,6 +152,7 @@ class MaskTree:
         """Refuse a list, of which a run is given, whose probabilities do not add up to one."""
         for level in sorted({self.levels[name] for name in listed.names}):
             names = [name for name in listed.names if self.levels[name] == level]
+            refuse_outside([run.sites[name] for name in names])
             total: Tensor | float = 0.0
             for name in names:
                 value = entry_log_prob(run.sites[name], True)[0]
@@ -217,8 +219,9 @@ def _confirmed(tree: MaskTree, run: ParticleTrace, again: Again) -> MaskTree | N
     of all joint values, or of 512 drawn ones where there are more than 4,096. −∞ equals −∞.
     """
     below = {level for level in tree.levels.values() if level}
-    outer = {name for site, _ in run.weighted for name, _ in site.outer}
-    if not below or (tree.is_of_rows and tree.plates[-1] in outer):
+    rows = (tree.plates[-1], 0)
+    outside = all(rows in site.outer for site, _ in run.weighted)
+    if not below or (tree.is_of_rows and outside):
         return tree
     check = _TreeCheck(tree, run, again)
     if len(tree.plates) == 3:
