@@ -220,6 +220,8 @@ def refuse_dependent_rows(program: ParticleProgram) -> None:
     # A few rows may be no rows of the program, or a law state no density.
     with suppress(NotImplementedError, ValueError, LookupError, RuntimeError, TypeError):
         sites = {name: Site.of(node) for name, node in nodes_at({}).items()}
+        if not any(s.in_particles and _is_apart(s, rows) for s in sites.values()):
+            return
         # Under the uniform law of masks no value is rare; in half of the masks rows have the same.
         alike = {}
         for name, site in sites.items():
