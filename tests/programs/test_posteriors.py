@@ -222,7 +222,7 @@ PLATES = "lexppl.inference.mask_plates"
 DEPENDS = "lexppl.inference.objective.dependence"
 RUNS = "lexppl.inference.objective.program"
 DRAWS = "lexppl.explanation.row_draws"
-PLAN = "lexppl.explanation.row_plan"
+PLAN = "lexppl.explanation.mask_sampler"
 FOUND = "lexppl.explanation.program_sites"
 TABLES = "lexppl.evaluation.bayes.mask_table"
 GIVEN = "(site.is_deterministic or site.is_penalty)"
@@ -303,10 +303,10 @@ OF_WHAT_IS_GIVEN = [
     ),
     Break(f"{DRAWS}:posterior_draws", "if given:", "if False:", X),
     Break(f"{DRAWS}:posterior_draws", "run.weighing(beside)", "run", X),
-    Break(f"{PLAN}:RowPlan.are_weighed", "bool(self.sites.beside)", "False", X),
-    Break(f"{PLAN}:RowPlan.are_weighed", "source == GIVEN_XY or", "", "rows"),
-    Break(f"{PLAN}:RowPlan.draw", "y if source == GIVEN_XY else None", "y", X),
-    Break(f"{PLAN}:RowPlan._weighed", "if args[1] is None else self.sites.beside", "", X),
+    Break(f"{PLAN}:MaskSampler.are_weighed", "bool(self.sites.beside)", "False", X),
+    Break(f"{PLAN}:MaskSampler.are_weighed", "source == GIVEN_XY or", "", "rows"),
+    Break(f"{PLAN}:MaskSampler.drawn", "y if source == GIVEN_XY else None", "y", X),
+    Break(f"{PLAN}:MaskSampler._weighed", "if args[1] is None else self.sites.beside", "", X),
     Break(f"{FOUND}:sites_of", "beside & inside", "frozenset()", X),
     Break(
         f"{FOUND}:sites_of",
