@@ -139,7 +139,8 @@ def draws(
         raise ValueError(f"{names} has readers of {list(read)}: give read={{name: reader}}")
     given = forced = None
     if masks is not None:
-        site = sites_of(result.model, x[:1]).masks[0]
+        with drawing(seed, x.device):
+            site = sites_of(result.model, x[:1]).masks[0]
         given = _masks(masks, len(x), site.entries, result.replicates)
     if folds is not None:
         return _of_folds(result, x, y, folds, given, read, count, imputations, seed, dims)
