@@ -399,7 +399,9 @@ class ChunkTask:
 
     def mark(self, number: int) -> dict[str, np.ndarray]:
         """What that file holds."""
-        with refused_by_name(self.done(number)), np.load(self.done(number)) as held:
+        path = self.done(number)
+        # numpy leaves a file open that it opens itself and cannot read.
+        with refused_by_name(path), path.open("rb") as file, np.load(file) as held:
             return dict(held)
 
 
