@@ -275,8 +275,8 @@ OF_CHECKS = [
     ),
     Break(
         f"{PLATES}:MaskTree.refuse_missing",
-        "refuse_missing(log_p",
-        "(log_p",
+        "sorted({self.levels[name] for name in listed.names})",
+        "()",
         "rows, a size above k-subsets",
         1,
     ),
