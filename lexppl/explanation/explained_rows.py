@@ -149,7 +149,7 @@ def _prepared(
 ) -> tuple[FitResult, tuple[ProgramSites, dict[int, bool]]]:
     """The fit with the samples, and what there is to explain."""
     x, known = rows.x, known_sites(result, rows.x)
-    kept, is_checked = result.kept_between_calls, known is not None
+    memory, is_checked = result.kept_between_calls, known is not None
     if known is None or options.samples is not None or not known[0].are_constant:
         with errors_without_y_explained(), drawing(options.seed, x.device):
             if not is_checked:
@@ -171,7 +171,7 @@ def _prepared(
             elif not sites.has_prior:
                 unstated = [site.name for site in sites.shared if not site.has_prior]
                 raise ValueError(f"{unstated} have no prior to draw from: give them one")
-        kept[PROGRAM] = (*known, parts, _kind(x))
+        memory[PROGRAM] = (*known, parts, _kind(x))
     rows.check_response(known[0].response, partial(_observed_y, result.model, rows))
     return result, known
 

@@ -233,7 +233,7 @@ class MaskSampler:
         if source == GUIDE:
             runs_of_guide = program.guided((x, None))
             of_guide = partial(draws_given_x, described=self.sites.guided, kept=self.draws)
-            return together([of_guide(found) for found in runs_of_guide])
+            return together([of_guide(run) for run in runs_of_guide])
         if self.draws == 0:
             means = mask_means(program, x, sites, self.agree, chain)
             masks = {name: mean.new_zeros(0, *mean.shape) for name, mean in means.items()}

@@ -227,38 +227,38 @@ class PosteriorArrays:
 
     def variables(self) -> Variables:
         """All variables, of all chains and rows; the chunks are gone then."""
-        found: Variables = {}
+        joined: Variables = {}
         for chunk in self._chains[0]:
-            found |= chunk
-        for key, variable in found.items():
+            joined |= chunk
+        for key, variable in joined.items():
             # Chunks are let go, variable by variable, as these take the memory once more.
             arrays = [
                 over_chunks([c.pop(key) for c in chain if key in c]) for chain in self._chains
             ]
             values = arrays[0][None] if len(arrays) == 1 else np.stack(arrays)
-            found[key] = Variable(
+            joined[key] = Variable(
                 ("chain", *variable.dims), values, variable.attrs, variable.over_rows
             )
-        likelihood = found.pop(LIKELIHOOD, None)
+        likelihood = joined.pop(LIKELIHOOD, None)
         if self._rows.y is not None and not self._sites.has_outer_latents:
             # The masks given x alone are the prior of those given y.
             for site in self._sites.masks:
                 for name in (site.name, *(self._named(site, n, named.PRIOR) for n in OVER_ENTRIES)):
-                    found[named.PRIOR, name] = found[named.GIVEN_X, name]
+                    joined[named.PRIOR, name] = joined[named.GIVEN_X, name]
             for name in named.RESPONSES:
-                if (named.GIVEN_X, name) in found:
-                    found[named.PRIOR_Y, name] = found[named.GIVEN_X, name]
-        found |= self._constants
+                if (named.GIVEN_X, name) in joined:
+                    joined[named.PRIOR_Y, name] = joined[named.GIVEN_X, name]
+        joined |= self._constants
         if likelihood is not None:
             units = {"units": "nats"}
             if not self._sites.are_together:
                 values = log_mean(likelihood.values, (1,)).astype(self._dtype)
-                found["sample_stats", "log_evidence"] = Variable(("chain", "row"), values, units)
+                joined["sample_stats", "log_evidence"] = Variable(("chain", "row"), values, units)
             are_draws = self._of_groups["log_likelihood"]["draws"] != HELD_OUT
             values = by_draw(likelihood.values, len(self._coordinates["draw"]), are_draws)
-            found["log_likelihood", "y"] = Variable(("chain", "draw", "row"), values, units)
-        self.over_rows = [place for place in found if found[place].over_rows]
-        return found
+            joined["log_likelihood", "y"] = Variable(("chain", "draw", "row"), values, units)
+        self.over_rows = [place for place in joined if joined[place].over_rows]
+        return joined
 
     def _put_drawn_means(self, put: Put, site: MaskSite, means: Tensor) -> None:
         """E[z | x, θ_d] by row, where it is not too large, and its means over rows."""
