@@ -149,8 +149,8 @@ class MaskTree:
         return terms
 
     def refuse_missing(self, run: ParticleTrace, listed: "MaskList") -> None:
-        """Refuse a list, of which a run is given, with values that cannot be, or whose probabilities
-        do not add up to one."""
+        """Refuse a list, of which a run is given, with values that cannot be, or whose
+        probabilities do not add up to one."""
         for level in sorted({self.levels[name] for name in listed.names}):
             names = [name for name in listed.names if self.levels[name] == level]
             refuse_outside([run.sites[name] for name in names])
