@@ -28,9 +28,10 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -98,7 +99,9 @@ class SameDraws(TorchDispatchMode):
         random = torch.Tag.nondeterministic_seeded in func.tags
         if not random or torch.device(device or "cpu").type == "cpu":
             return func(*args, **kwargs)
-        args_there, kwargs_there = tree_map_only(Tensor, Tensor.cpu, (args, kwargs))
+        # Contiguous, as draws are made in the order of memory.
+        host = (Tensor, lambda value: value.cpu().contiguous(), (args, kwargs))
+        args_there, kwargs_there = tree_map_only(*host)
         if kwargs.get("device") is not None:
             kwargs_there["device"] = torch.device("cpu")
         drawn = func(*args_there, **kwargs_there)
@@ -206,10 +209,8 @@ def whole(device: str, small: bool) -> dict[str, Any]:
             with tempfile.TemporaryDirectory() as folder:
                 states = Checkpoints(Path(folder) / "states", every_minutes=0)
                 direct = fit(build(), rows, **options)
-                try:
+                with suppress(_CutShortError):
                     fit(build(), rows, checkpoint=states, callbacks=[cut], **options)
-                except _CutShortError:
-                    pass
                 result = fit(build(), rows, checkpoint=states, **options)
                 pairs = zip(parameters_of(result), parameters_of(direct), strict=True)
                 resumed = max(difference(a, b) for a, b in pairs)
@@ -243,10 +244,12 @@ def rows_on(device: str, count: int) -> tuple[Tensor, Tensor]:
     return data.x, data.y
 
 
-def library_ms(made: System, rows: tuple[Tensor, Tensor], batch: int, **options: Any) -> float:
-    """Median milliseconds a step of `fit` over its epochs but two."""
+def library_ms(
+    made: System, rows: tuple[Tensor, Tensor], batch: int, **options: Any
+) -> tuple[float, str | None]:
+    """Median milliseconds a step of `fit` over its epochs but two, and how steps were compiled."""
     marks: list[float] = []
-    fit(
+    result = fit(
         made.to(rows[0].device),
         rows,
         valid=None,
@@ -256,8 +259,10 @@ def library_ms(made: System, rows: tuple[Tensor, Tensor], batch: int, **options:
         progress=False,
         **options,
     )
-    taken = [after - before for before, after in zip(marks[1:], marks[2:], strict=False)]
-    return statistics.median(taken) / (len(rows[0]) // batch) * 1e3
+    taken = [after - before for before, after in pairwise(marks[1:])]
+    steps = len(rows[0]) // batch
+    compiled = None if result.compiled is None else f"{result.compiled.summary}"
+    return statistics.median(taken) / steps * 1e3, compiled
 
 
 def hand_ms(hand: ByHand, step: Callable[[Tensor, Tensor], None]) -> float:
@@ -316,14 +321,15 @@ def timed_steps(run: dict[str, Any], device: str, small: bool) -> dict[str, Any]
     if device != "cpu":
         again = BY_HAND[run["name"]](width, *rows, batch)
         taken["by hand, CUDA graph"] = hand_ms(again, graph_of(again))
+    steps = {}
     for way, compiled in RECORDED.items():
         # Compiling takes a minute a system, and rows of other numbers gain alike.
         if way == "compiled" and (small or (run["name"], batch) != ("LEX", BATCHES[0])):
             continue
         made = system(run["name"], width)
-        taken[f"fit, {way}"] = library_ms(made, rows, batch, compile=compiled)
+        taken[f"fit, {way}"], steps[way] = library_ms(made, rows, batch, compile=compiled)
     ratios = {way: ms / taken["by hand"] for way, ms in taken.items()}
-    return {"milliseconds": taken, "ratios": ratios}
+    return {"milliseconds": taken, "ratios": ratios, "compiled": steps}
 
 
 def bf16(device: str, small: bool) -> dict[str, Any]:
@@ -334,7 +340,7 @@ def bf16(device: str, small: bool) -> dict[str, Any]:
     rows = rows_on(device, batch * STEPS)
     for width in (widths, large):
         made = lex(11, classes=2, hidden=width, predictor_hidden=width, folds=1)
-        ms = [library_ms(made, rows, batch, precision=p) for p in (None, "bf16-mixed")]
+        ms = [library_ms(made, rows, batch, precision=p)[0] for p in (None, "bf16-mixed")]
         found[f"ratio of steps, width {width[0]}"] = ms[1] / ms[0]
     train, test = (
         synthetic("S1", rows=500 if small else 10_000, seed=seed).to(device) for seed in (1, 2)
@@ -408,7 +414,7 @@ def digits_table(options: argparse.Namespace) -> None:
         epochs = 1 if options.small else options.digits_epochs
         return replace(
             task,
-            fit={**task.fit, **shorter, "epochs": epochs},
+            fit={**task.fit, **shorter, "epochs": epochs, "compile": "graph"},
             judge={**task.judge, **shorter, "epochs": epochs},
         )
 
@@ -419,7 +425,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", nargs="+", choices=SECTIONS, default=list(SECTIONS))
     parser.add_argument("--device", default="cuda", help="cuda, or cpu")
-    parser.add_argument("--digits-epochs", type=int, default=60)
+    parser.add_argument("--digits-epochs", type=int, default=30)
     options = options_of(parser, small={})
     device, small = options.device, options.small
     if device != "cpu" and not torch.cuda.is_available():
