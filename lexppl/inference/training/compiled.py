@@ -241,41 +241,6 @@ def traced_term(
     return _Graph(graph, present, len(moved.learned), shares, recorder.goes_back)
 
 
-def cuda_graph(
-    run: Callable[..., tuple[Tensor, ...]], inputs: Sequence[Tensor], held: int
-) -> Callable[..., tuple[Tensor, ...]]:
-    """A run as a CUDA graph, whose operations the device starts without the host.
-
-    Args:
-        run: operations on the inputs, which neither wait for a number nor go back to an earlier
-            state of the random numbers.
-        inputs: of which the first `held` are parameters and statistics, read and written where they
-            are; the others are copied before each run.
-    """
-    others = [value.clone() for value in inputs[held:]]
-    with torch.cuda.device(inputs[0].device), torch.no_grad():
-        beside = torch.cuda.Stream()
-        beside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(beside):
-            for _ in range(2):  # Libraries get their working memory, which a graph cannot ask for.
-                run(*(value.clone() for value in inputs))
-        torch.cuda.current_stream().wait_stream(beside)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            outputs = run(*inputs[:held], *others)
-    places = [value.data_ptr() for value in inputs[:held]]
-
-    def replay(*values: Tensor) -> tuple[Tensor, ...]:
-        if [value.data_ptr() for value in values[:held]] != places:
-            return run(*values)
-        torch._foreach_copy_(others, values[held:])
-        graph.replay()
-        # The next run writes over its outputs.
-        return tuple(value.clone() for value in outputs)
-
-    return replay
-
-
 MOST_GRAPHS = 8
 """Of a term; a loader whose batches have ever other sizes would else be traced for ever."""
 MOST_MISSES = 3
@@ -400,8 +365,6 @@ class CompiledTerms:
             # Compiling costs as much as thousands of steps; a last smaller batch has one an epoch.
             if self.backend == "inductor" and known.compiled_rows == one.shapes:
                 graph.run, graph.compiled = self._compiled(one, graph)
-            if like.is_cuda and not graph.goes_back:
-                graph.run = self._captured(one, graph)
             return graph
         # A program is any Python, and torch has no one error for what cannot be traced.
         except Exception as error:
@@ -427,16 +390,6 @@ class CompiledTerms:
         except Exception as error:
             self._warn(one, f"its graph cannot be, {_line(error)}", "the graph is run as traced")
             return graph.run, False
-
-    def _captured(self, one: _TermStep, graph: _Graph) -> Callable[..., Any]:
-        runner, inputs = one.step.runner, [value.detach() for value in one.inputs]
-        try:
-            return cuda_graph(graph.run, inputs, len(runner.parameters) + len(runner.buffers))
-        except Exception as error:
-            self._warn(
-                one, f"no CUDA graph can be made, {_line(error)}", "the graph is run as it is"
-            )
-            return graph.run
 
     def _checked(self, one: _TermStep, graph: _Graph) -> TermGradients:
         """The program's loss and gradients, against which its graph's are checked."""

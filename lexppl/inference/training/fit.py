@@ -312,9 +312,8 @@ def fit(
         checkpoint: a folder for the fit's state, written each minute at the end of an epoch, or
             :class:`Checkpoints`. The same call goes on from there with the same bits.
         compile: True to compute gradients by compiled graphs, equal to rounding, after a minute of
-            compiling a term; "graph" for traced graphs, the same bits in about half the time. On
-            CUDA both are replayed as CUDA graphs where they can be. What cannot be compiled runs
-            as it is, with a warning and `FitResult.compiled`.
+            compiling a term; "graph" for traced graphs, the same bits in about half the time. What
+            cannot be compiled runs as it is, with a warning and `FitResult.compiled`.
         precision: "bf16-mixed" to round the factors of products of learned linear layers and
             convolutions to bf16; None for the model's own.
         distributed: whether processes that `torchrun` has started share each batch: None where a
