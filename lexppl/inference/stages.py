@@ -193,6 +193,8 @@ class System(Summarised):
         build: makes the stages, with new modules at each call, so that replicates differ.
         published: arguments of `fit` as the system's paper has them; `fit` alone uses its own.
         folds: F, by which `fit` cross-fits predictors that learn; 1 for a single predictor.
+        at_responses: the system that `fit` takes in place of this one, by all y of the training
+            rows and how often each row counts, or None; what was given stays. None for this one.
 
     Example:
         >>> from lexppl.systems import l2x
@@ -203,6 +205,7 @@ class System(Summarised):
     build: Callable[[], Sequence[Stage]]
     published: Mapping[str, Any] = field(default_factory=dict)
     folds: int = 1
+    at_responses: Callable[[Tensor, Tensor | None], System] | None = None
 
     def __post_init__(self) -> None:
         # Built once, so that a mistake in its numbers is refused where it is made.
@@ -254,4 +257,6 @@ class System(Summarised):
                 part.to(*args, **kwargs)
             return stages
 
-        return System(build, self.published, self.folds)
+        at = self.at_responses
+        moved = None if at is None else lambda y, counts: at(y, counts).to(*args, **kwargs)
+        return System(build, self.published, self.folds, moved)

@@ -178,7 +178,8 @@ class Grouping(Configured, nn.Module):
         Raises:
             ValueError: masks of another number of entries.
         """
-        shaped("masks", mask, ("…", self.entries))
+        if mask.shape[-1:] != (self.entries,):  # At each step of a fit
+            shaped("masks", mask, ("…", self.entries))
         count = prod(self._places)
         keep = mask if self._identity else mask.index_select(-1, self.index[:count])
         if len(self.event_shape) == 1:
