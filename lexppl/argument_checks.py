@@ -105,7 +105,7 @@ def one_of(names: Iterable[Any], name: str, value: Any) -> Any:
     ValueError: method must be one of ['invase', 'lex']; it is 'invse': did you mean 'invase'?
     """
     known = list(names)
-    if isinstance(value, str) and value in known:
+    if (value is None or isinstance(value, str)) and value in known:
         return value
     meant = did_you_mean(value, known)
     raise ValueError(f"{name} must be one of {known}; it is {value!r}{meant and f': {meant}'}")

@@ -172,8 +172,7 @@ def shap_explanation(
         >>> shap_explanation(posterior).values
         array([[1. , 0.5]])
     """
-    if over not in (None, "chains", "draws"):
-        raise ValueError(f"over must be 'chains', 'draws' or None; it is {over!r}")
+    one_of((None, "chains", "draws"), "over", over)
     level = fraction("level", level)
     one_of(("masks", "gains"), "values", values)
     site = mask_means(posterior).attrs["site"]

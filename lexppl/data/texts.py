@@ -193,8 +193,7 @@ def encoded_words(
     rows: Sequence[TextWords], vocabulary: Vocabulary, length: int | None, keep: End | None
 ) -> tuple[Tensor, tuple[tuple[str, ...], ...]]:
     """As :func:`encoded_texts`, of texts that are divided into words."""
-    if keep is not None:
-        one_of(("start", "end"), "keep", keep)
+    one_of((None, "start", "end"), "keep", keep)
     sizes = [len(row.words) for row in rows]
     length = max(sizes) if length is None else int_at_least("length", length)
     longer = [row for row, size in enumerate(sizes) if size > length]

@@ -12,7 +12,7 @@ from pyro.infer import ELBO
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from lexppl.argument_checks import int_at_least
+from lexppl.argument_checks import int_at_least, one_of
 from lexppl.effects import FoldShift
 from lexppl.inference.batches import Columns
 from lexppl.inference.objective.objective import Objective, Schedule, as_objective
@@ -116,8 +116,7 @@ class Stage:
             raise ValueError("a stage needs at least one term")
         if self.epochs is not None:
             int_at_least("epochs of a stage", self.epochs)
-        if self.keep not in (None, "best", "last"):
-            raise ValueError(f"a stage keeps its 'best' or its 'last' state; it is {self.keep!r}")
+        one_of((None, "best", "last"), "keep", self.keep)
 
     @property
     def keeps_last(self) -> bool:
