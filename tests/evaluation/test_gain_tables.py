@@ -478,7 +478,7 @@ def test_groups_have_gains_by_strata_too():
     ("feature", "by", "message"),
     [
         ("b", [0, 1] * 5, "feature must be one of"),
-        ("a", [0, 1], "for each of 10 rows; it has 2"),
+        ("a", [0, 1], r"by must have shape \(10,\); the shape is \(2,\)"),
         ("a", [1] * 10, "two strata of two rows"),
         ("a", [1] * 9 + [2], "two strata of two rows"),
     ],

@@ -167,7 +167,7 @@ def test_seeds(result, rows):
         ({"imputations": 0}, "imputations"),
         ({"seed": -1}, "seed"),
         ({"masks": torch.ones(2, ROWS - 1, 3)}, r"shape \(D, 60, 3\)"),
-        ({"masks": torch.ones(3, 2, ROWS, 3)}, "for 2 replicates"),
+        ({"masks": torch.ones(3, 2, ROWS, 3)}, r"or \(2, D, 60, 3\); the shape is \(3, 2, 60, 3\)"),
         ({"masks": torch.ones(2, ROWS, 4)}, r"shape \(D, 60, 3\)"),
         ({"masks": torch.ones(ROWS, 3)}, r"shape \(D, 60, 3\)"),
         ({"masks": torch.full((2, ROWS, 3), 0.5)}, "0 and 1 only"),

@@ -96,7 +96,7 @@ def test_members_are_revealed_together(explainer, rows):
     once = revealed_predictions(explainer.result_, x, masks=20, seed=1, groups=groups)
     assert once.predictions.shape[2] == 2 and once.entry_names == ("every",)
     torch.testing.assert_close(once.predictions[:, :, [0, 1]], each.predictions[:, :, [0, -1]])
-    with pytest.raises(ValueError, match="groups must be of the 4 mask entries"):
+    with pytest.raises(ValueError, match=r"groups, by mask entry, must have shape \(4,\)"):
         revealed_predictions(explainer.result_, x, groups=FeatureGroups(("one",), ((0, 1),)))
 
 
