@@ -13,6 +13,7 @@ from lexppl.evaluation.feature_groups import FeatureGroups
 from lexppl.evaluation.fidelity import fidelity_scores
 from lexppl.evaluation.folds import Folds
 from lexppl.evaluation.gains import feature_gains, gain_table, group_table, interaction_table
+from lexppl.evaluation.importance import importance
 from lexppl.evaluation.imputation import imputation
 from lexppl.evaluation.judges import fit_evalx, fit_predictor
 from lexppl.evaluation.penalty_path import penalty_path, plateau
@@ -52,6 +53,7 @@ __all__ = [
     "gain_table",
     "group_table",
     "guide_check",
+    "importance",
     "imputation",
     "interaction_table",
     "log_bayes_factors",

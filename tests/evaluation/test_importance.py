@@ -1,0 +1,310 @@
+"""First and last against closed forms and quadrature."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import expit, softmax, xlogy
+from scipy.stats import poisson, t
+
+from lexppl.data import Dataset
+from lexppl.evaluation import FeatureGroups, Folds, importance
+from lexppl.evaluation.importance import PARAMETER, Importance
+from lexppl.models import PoissonLikelihood
+
+GRID, SHARE = np.polynomial.hermite_e.hermegauss(60)
+SHARE = SHARE / SHARE.sum()
+"""Nodes and weights of a standard normal distribution."""
+
+
+def normal(rows, columns, seed=0):
+    draw = np.random.default_rng(seed)
+    return draw, draw.normal(size=(rows, columns))
+
+
+def table(x, y):
+    return torch.from_numpy(np.asarray(x)).float(), torch.from_numpy(np.asarray(y))
+
+
+def worth(x, y, seed=0, **how):
+    how.setdefault("groups", None)
+    return importance(table(x, y), seed=seed, **how).feature_table()
+
+
+def near(found, name, column, truth, short=0.15):
+    """Whether an estimate is within four errors of the truth, or short of it by a share."""
+    value, error = found.loc[name, [column, f"{column}_error"]].astype(float)
+    assert abs(value - truth) < 4.0 * error + short * truth, (name, column, value, error, truth)
+
+
+def value_by_quadrature(probabilities, known):
+    """V(S) of labels of two standard normal columns, by their probabilities `(n, C)` at points."""
+    points = np.meshgrid(GRID, GRID, indexing="ij")
+    every = probabilities(*map(np.ravel, points)).reshape(len(GRID), len(GRID), -1)
+    mean = every
+    for axis, share in enumerate((SHARE[:, None, None], SHARE[None, :, None])):
+        if axis not in known:
+            mean = (share * mean).sum(axis, keepdims=True)
+    return float(SHARE @ xlogy(every, mean).sum(-1) @ SHARE)
+
+
+def laws_of(probabilities):
+    both, none = (value_by_quadrature(probabilities, s) for s in ((0, 1), ()))
+    alone = [value_by_quadrature(probabilities, (j,)) for j in (0, 1)]
+    return [a - none for a in alone], [both - a for a in alone[::-1]]
+
+
+def two(logit):
+    return np.stack([1.0 - expit(logit), expit(logit)], -1)
+
+
+LAWS = {
+    "each for itself": lambda a, b: two(2.0 * a - 1.2 * b),
+    "interaction": lambda a, b: two(2.5 * a * b),
+    "three classes": lambda a, b: softmax(np.stack([0.0 * a, 2.0 * a, 1.5 * b], -1), -1),
+}
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_labels_are_worth_what_quadrature_says(law):
+    draw, x = normal(1200, 4, seed=1)
+    share = LAWS[law](x[:, 0], x[:, 1])
+    y = (share.cumsum(1) < draw.random(len(x))[:, None]).sum(1)
+    found = worth(x, y)
+    first, last = laws_of(LAWS[law])
+    for place in (0, 1):
+        near(found, f"x{place + 1}", "first", first[place])
+        near(found, f"x{place + 1}", "last", last[place])
+    for name in ("x3", "x4"):
+        near(found, name, "first", 0.0)
+        near(found, name, "last", 0.0)
+    assert found["found"].sort_index().tolist() == [True, True, False, False]
+    if law == "interaction":
+        assert found.loc["x1", "first"] < 0.01
+        assert found.loc["x1", "last"] > 0.1
+
+
+def test_probabilities_of_a_black_box_are_worth_what_quadrature_says():
+    _, x = normal(800, 3)
+    share = LAWS["each for itself"](x[:, 0], x[:, 1])
+    found = worth(x, share)
+    first, last = laws_of(LAWS["each for itself"])
+    for place in (0, 1):
+        near(found, f"x{place + 1}", "first", first[place])
+        near(found, f"x{place + 1}", "last", last[place])
+    assert not found.loc["x3", "found"]
+
+
+def test_responses_are_worth_the_closed_form():
+    draw, x = normal(1000, 3)
+    y = 1.0 * x[:, 0] + 0.5 * x[:, 1] + draw.normal(0.0, 0.7, len(x))
+    found, total = worth(x, 20.0 * y + 3.0), 1.0 + 0.25 + 0.49
+    for name, square in (("x1", 1.0), ("x2", 0.25)):
+        near(found, name, "first", 0.5 * math.log(total / (total - square)))
+        near(found, name, "last", 0.5 * math.log1p(square / 0.49))
+    assert found["found"].sort_index().tolist() == [True, True, False]
+    run = importance(table(x, 20.0 * y + 3.0))
+    # In the units of y.
+    law = -0.5 * math.log(2 * math.pi * math.e * 0.49) - math.log(20.0)
+    assert abs(run.full.mean() - law) < 0.1
+
+
+def test_heavy_tails_are_worth_what_the_law_says():
+    draw, x = normal(1000, 2)
+    noise = t(4).rvs(len(x), random_state=draw)
+    found = worth(x, 2.0 * x[:, 0] + noise)
+    many, z = t(4).rvs(200_000, random_state=draw), 2.0 * draw.normal(size=200_000)
+    wide = t.fit(z + many, fdf=4)
+    law = t(4).logpdf(many).mean() - t.logpdf(z + many, 4, *wide[1:]).mean()
+    near(found, "x1", "last", law)
+    assert found["found"].to_dict() == {"x1": True, "x2": False}
+
+
+def test_counts_are_worth_what_the_sum_says():
+    draw, x = normal(1000, 2)
+    y = draw.poisson(np.exp(0.7 * x[:, 0]))
+    found = worth(x, y.astype(float), likelihood=PoissonLikelihood())
+    counts = np.arange(60)
+    law = poisson.pmf(counts, np.exp(0.7 * GRID)[:, None])
+    mean = SHARE @ law
+    truth = float(
+        SHARE @ (law * (poisson.logpmf(counts, np.exp(0.7 * GRID)[:, None]) - np.log(mean))).sum(1)
+    )
+    # Without x counts are a mixture, which a negative binomial distribution comes near to.
+    near(found, "x1", "last", truth)
+    assert found["found"].to_dict() == {"x1": True, "x2": False}
+
+
+def test_copies_say_all_alone_and_nothing_beyond_each_other():
+    draw, x = normal(600, 3)
+    x[:, 1] = x[:, 0]
+    y = (draw.random(len(x)) < expit(2.0 * x[:, 0])).astype(int)
+    found = worth(x, y)
+    assert (found.loc[["x1", "x2"], "first"] > 0.1).all()
+    assert (found.loc[["x1", "x2"], "last"].abs() < 0.01).all()
+    assert found.loc[["x1", "x2"], "found"].all() and not found.loc["x3", "found"]
+    groups = FeatureGroups.named({"pair": ["x1", "x2"]}, ["x1", "x2", "x3"])
+    run = importance(table(x, y), groups=groups)
+    together, members = run.group_table(), run.feature_table()
+    assert together.loc["pair", "found"] and together.loc["pair", "last"] > 0.1
+    assert not members["found"].any()
+
+
+def test_of_a_group_the_member_that_decides_is_found():
+    """The member beyond its group is worth ½ log((u + s²) / s²), u the variance of revenue given
+    assets; assets follow revenue and are worth nothing."""
+    draw = np.random.default_rng(2)
+    revenue = draw.normal(8.0, 1.0, 1500)
+    assets = revenue + draw.normal(0.1, 0.25, 1500)
+    y = revenue + draw.normal(0.0, 0.12, 1500)
+    x = np.stack([revenue, assets, draw.normal(size=1500)], 1)
+    groups = FeatureGroups.named({"size": ["x1", "x2"]}, ["x1", "x2", "x3"])
+    run = importance(table(x, y), groups=groups)
+    found = run.feature_table()
+    truth = 0.5 * math.log((0.25**2 / (1 + 0.25**2) + 0.12**2) / 0.12**2)
+    assert abs(found.loc["x1", "last"] - truth) < 0.1
+    assert abs(found.loc["x2", "last"]) < 0.02
+    assert found["found"].to_dict() == {"x1": True, "x2": False, "x3": False}
+    assert run.group_table()["found"].to_dict() == {"size": True, "x3": False}
+
+
+def test_noise_is_seldom_found():
+    found = []
+    for seed in range(8):
+        draw, x = normal(120, 3, seed=seed)
+        found.append(worth(x, draw.integers(0, 2, len(x)), seed=seed)["found"].any())
+    assert sum(found) <= 3  # More have a probability of .005 where each has .1
+
+
+def test_seeds_and_the_order_of_columns_change_less_than_an_error():
+    draw, x = normal(600, 4)
+    y = (draw.random(len(x)) < expit(1.5 * x[:, 0] + 2.0 * x[:, 1] * x[:, 2])).astype(int)
+    one, other = worth(x, y), worth(x, y, seed=1)
+    turned = worth(x[:, ::-1].copy(), y).rename(lambda name: f"x{5 - int(name[1])}")
+    for again in (other, turned):
+        for column in ("first", "last"):
+            change = (one[column] - again[column]).abs()
+            assert (change < 2.0 * one[f"{column}_error"]).all()
+
+
+def test_weights_are_how_often_rows_count():
+    draw, x = normal(900, 2)
+    y = (draw.random(900) < expit(3.0 * x[:, 0])).astype(int)
+    y[600:] = (draw.random(300) < expit(3.0 * x[600:, 1])).astype(int)
+    weight = torch.ones(900)
+    weight[600:] = 1e-3
+    found = worth(x, y, weight=weight)
+    assert found.loc["x1", "last"] > 0.2 and abs(found.loc["x2", "last"]) < 0.02
+    assert found["found"].to_dict() == {"x1": True, "x2": False}
+    assert worth(x, y).loc["x2", "found"]
+
+
+def by_hand(first, last, **how):
+    first, last = (np.asarray(v, float) for v in (first, last))
+    rows, names = len(first), tuple(f"x{d + 1}" for d in range(first.shape[1] // 2))
+    rest = {
+        "full": np.zeros(rows),
+        "none": np.zeros(rows),
+        "part": np.arange(rows) % 2,
+        "unit": np.arange(rows),
+        "weight": np.ones(rows),
+    }
+    return Importance(names, FeatureGroups.alone(names), first, last, **{**rest, **how})
+
+
+@pytest.mark.smoke
+def test_errors_are_those_of_rows_units_and_a_parameter():
+    draw, values = normal(50, 1)
+    twice = np.repeat(values, 2, 1)
+    table = by_hand(twice, twice).group_table()
+    error = math.sqrt(values.var(ddof=1) * 50 + PARAMETER) / 50
+    assert table["last_error"].iloc[0] == pytest.approx(error)
+    q = t.isf(0.025, 49)
+    assert table["first_lower"].iloc[0] == pytest.approx(values.mean() - q * error)
+    # At the upper end the variance is larger by its distance, as of a log-likelihood ratio.
+    away = table["first_upper"].iloc[0] - values.mean()
+    assert away**2 == pytest.approx(q**2 * (error**2 + away / 50))
+    # Copies of a row in a unit are one row.
+    copies = np.repeat(twice, 3, 0)
+    of_units = by_hand(copies, copies, unit=np.repeat(np.arange(50), 3)).group_table()
+    ratio = math.sqrt(values.var(ddof=1) * 50 * 9 + PARAMETER) / 150
+    assert of_units["last_error"].iloc[0] == pytest.approx(ratio)
+    whole = draw.integers(1, 4, 50).astype(float)
+    weighed = by_hand(twice, twice, weight=whole / whole.mean()).group_table()
+    assert weighed["last"].iloc[0] == pytest.approx(np.average(values[:, 0], weights=whole))
+
+
+@pytest.mark.smoke
+def test_found_is_either_of_two_tests_by_benjamini_and_hochberg():
+    rows = np.random.default_rng(0).normal(size=(400, 1))
+    first = np.tile([0.2, 0.0, -0.1, 0.0] * 2, (400, 1)) + 0.3 * rows
+    last = np.tile([0.0, 0.2, -0.1, 0.0] * 2, (400, 1)) + 0.3 * rows
+    table = by_hand(first, last).group_table().sort_index()
+    assert table["found"].tolist() == [True, True, False, False]
+    for name in ("x1", "x2", "x3", "x4"):
+        expected = min(1.0, 2.0 * min(table.loc[name, ["first_p", "last_p"]]))
+        assert table.loc[name, "p"] == pytest.approx(expected)
+    # Benjamini and Yekutieli's level of two of four is 1 - .1 / 2, and of family-wise 1 - .1 / 4.
+    run = by_hand(first, last)
+    wide = run.group_table(level=None).sort_index()
+    assert wide["last_upper"].tolist() == pytest.approx(table["last_upper"].tolist())
+    narrow = run.group_table(fwer=0.1, level=None).sort_index()
+    assert (narrow["last_upper"] > wide["last_upper"]).all()
+
+
+def test_the_same_seed_gives_the_same_bits_and_nothing_global_moves():
+    draw, x = normal(120, 2)
+    data = table(x, draw.integers(0, 2, 120))
+    torch.manual_seed(5)
+    np.random.seed(5)  # noqa: NPY002 - the global state is what is tested
+    before, state = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
+    one, same, other = (importance(data, seed=seed) for seed in (3, 3, 4))
+    assert (one.last == same.last).all() and (one.last != other.last).any()
+    assert (torch.get_rng_state() == before).all()
+    assert (np.random.get_state()[1] == state).all()  # noqa: NPY002
+
+
+def test_entries_of_a_data_set_and_given_folds():
+    draw, x = normal(200, 1)
+    level = draw.integers(0, 3, 200)
+    y = (draw.random(200) < expit(3.0 * (level == 1) - 1.0)).astype(int)
+    features = torch.from_numpy(np.hstack([np.eye(3)[level], x])).float()
+    names = ("job=a", "job=b", "job=c", "age")
+    data = Dataset(
+        features, torch.from_numpy(y), names, (0, 0, 0, 1), ("job", "age"), "paid", ("no", "yes")
+    )
+    folds = Folds(torch.arange(200) // 50, 4)
+    run = importance(data, folds=folds)
+    assert run.part.tolist() == folds.part.tolist()
+    assert run.group_table()["found"].to_dict() == {"job": True, "age": False}
+
+
+X, Y = torch.randn(20, 3, generator=torch.Generator().manual_seed(0)), torch.arange(20) % 2
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize(
+    ("data", "how", "message"),
+    [
+        ((X[:, 0], Y), {}, "x must have shape"),
+        ((X * torch.nan, Y), {}, "x must be finite"),
+        ((X, Y[:19]), {}, "y must have an entry for each of the 20 rows; it has 19"),
+        ((X, torch.zeros(20, dtype=torch.long)), {}, "y must be labels or responses"),
+        ((X, torch.full((20,), 2.0)), {}, "that vary over rows"),
+        ((X, -torch.ones(20, 2)), {}, "probabilities"),
+        ((X, Y), {"weight": torch.zeros(20)}, "weight must be"),
+        ((X, Y), {"unit": torch.zeros(20)}, "two groups of rows or more"),
+        ((X, Y), {"groups": FeatureGroups.alone(["a"])}, "groups must be of 3 entries, not 1"),
+        (
+            (X, Y),
+            {"folds": Folds(torch.arange(18) % 2, 2)},
+            "of the 20 rows of data; they are of 18 and 20",
+        ),
+        ((X, Y + 0.5), {"likelihood": PoissonLikelihood()}, "is of counts"),
+    ],
+)
+def test_bad_input_is_refused_in_one_line(data, how, message):
+    with pytest.raises(ValueError, match=message) as caught:
+        importance(data, **how)
+    assert "\n" not in str(caught.value)
