@@ -37,8 +37,8 @@ class Importance:
         names, groups: of the entries, and the groups of them.
         first, last: of each row, of each group and then each entry, `(N, K + G)`.
         full, none: log p(y | x) and log p(y) of each row, `(N,)`.
-        part, unit, weight: fold of each row, group such as a patient, and how often it counts, of
-            mean 1, `(N,)`.
+        unit, weight: group of each row, such as a patient, and how often it counts, of mean 1,
+            `(N,)`.
     """
 
     names: tuple[str, ...]
@@ -47,7 +47,6 @@ class Importance:
     last: Array
     full: Array
     none: Array
-    part: NDArray[np.int64]
     unit: NDArray[np.int64]
     weight: Array
 
@@ -246,9 +245,8 @@ def importance(
     of_set = dict(zip(sets, found, strict=True))
     first = np.stack([of_set[columns] - of_set[()] for columns in some], 1)
     last = np.stack([of_set[every] - of_set[columns] for columns in rest], 1)
-    part = folds.part.cpu().numpy()
     both = of_set[every], of_set[()]
-    return Importance(tuple(map(str, names)), groups, first, last, *both, part, units, counts)
+    return Importance(tuple(map(str, names)), groups, first, last, *both, units, counts)
 
 
 def _checked_weights(
