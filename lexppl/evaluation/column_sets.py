@@ -24,9 +24,9 @@ Array = NDArray[np.float64]
 
 WIDTH, BATCH, RATE = 32, 128, 5e-3
 """Of the networks: units of both hidden layers, rows of a step, learning rate."""
-DECAY, LEAST_DECAY, MOST_DECAY = 130.0, 1.0, 8.0
-"""Decoupled weight decay of the networks, over √N, and its ends: of 300 rows with a column of 66
-levels networks reach −2.6 nats at .02 and −.66 at 8, where the base rate has −.69."""
+DECAY, LEAST_DECAY, MOST_DECAY = 15.0, 0.5, 8.0
+"""Decoupled weight decay of the networks, times √(D / N), and its ends: of 300 rows with a column
+of 66 levels networks reach −2.6 nats at .02 and −.66 at 8, where the base rate has −.69."""
 EPOCHS, STEPS, MOST_STEPS = 60, 300, 1000
 """Of the networks: at most so many epochs, and steps: STEPS for 2,000 rows, with √N for more."""
 LEVELS = 4  # Indicators of more levels are scaled by √(4 / levels), so that few rows move them less
@@ -243,7 +243,7 @@ def _networks(
     times = torch.from_numpy((part != np.arange(folds)[:, None]) * count).float()
     steps = round(STEPS * min(MOST_STEPS / STEPS, max(1.0, math.sqrt(rows / 2000))))
     steps = max(40, min(steps, EPOCHS * math.ceil(rows / BATCH)))
-    decay = min(max(DECAY / math.sqrt(rows), LEAST_DECAY), MOST_DECAY)
+    decay = min(max(DECAY * math.sqrt(inputs / rows), LEAST_DECAY), MOST_DECAY)
     weights = {"params": [first, second, last], "weight_decay": decay}
     optimizer = torch.optim.AdamW([weights, {"params": shifts, "weight_decay": 0.0}], lr=RATE)
     found, order = np.empty((sets, rows, width)), torch.empty(0, dtype=torch.long)
