@@ -34,7 +34,7 @@ BANDS = (-1.2, -0.4, 0.4, 1.2)
 LEAST_GAIN = 0.03
 """Nats from which a unit should be found, where labels are as even as a coin's."""
 TRUTH_ROWS, REDRAWS, MASK_REDRAWS = 4000, 200, 20
-VALUE_ROWS, VALUE_REDRAWS = 10_000, 200
+VALUE_ROWS, VALUE_REDRAWS = 10_000, 100
 
 
 @dataclass(frozen=True)
@@ -155,23 +155,25 @@ def gains_by_law_at(
     return lost
 
 
-@cache
 def first_and_last_by_law(name: str, columns: Unit) -> tuple[float, float]:
     """V(columns) − V(∅) and V(all) − V(all others), V(S) = E[log p(y | x_S)], by the law; columns
     that neither matter nor depend on such ones are worth 0."""
     units = {column for unit in KINDS[name].units for column in unit}
-    known = units | set(KINDS[name].partner.values())
-    if known.isdisjoint(columns):
+    known = frozenset(units | set(KINDS[name].partner.values()))
+    own = known & set(columns)
+    if not own:
         return 0.0, 0.0
+    first = _value_by_law(name, own) - _value_by_law(name, frozenset())
+    if units.isdisjoint(own):
+        return first, 0.0
+    return first, _value_by_law(name, known) - _value_by_law(name, known - own)
+
+
+@cache
+def _value_by_law(name: str, kept: frozenset[str]) -> float:
     table = planted(name, 1000, 0, new=VALUE_ROWS)
-
-    def value(kept: set[str]) -> float:
-        masks = {c: np.full((1, VALUE_ROWS), c in kept) for c in table.x}
-        return float(_law_of_masks(name, table, masks, VALUE_REDRAWS).mean())
-
-    first = value(set(columns)) - value(set())
-    others = set(table.x) - set(columns)
-    return first, 0.0 if units.isdisjoint(columns) else value(set(table.x)) - value(others)
+    masks = {c: np.full((1, VALUE_ROWS), c in kept) for c in table.x}
+    return float(_law_of_masks(name, table, masks, VALUE_REDRAWS).mean())
 
 
 def _law_of_masks(

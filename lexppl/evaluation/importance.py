@@ -26,6 +26,7 @@ LEAST_FOUND = 1.0  # Nats of all rows together, the price of a parameter by Akai
 PARAMETER = 0.5
 """Variance of the log-likelihood of all rows by a parameter that says nothing, ½ χ² of one degree
 of freedom, in squared nats: fits that ignore a column in all folds still have an error."""
+MOST_SLOPE = 3.0  # By which log-likelihood ratios must be multiplied to be calibrated
 NAMES = ("first", "last")
 
 
@@ -58,14 +59,17 @@ class Importance:
         `members`, how many; of `first` and `last` alike, with C units and q the quantile of
         Student's t of C − 1 degrees of freedom:
 
-        - `first`: the mean over rows, weighted; `first_error`: √V / N,
-          `V = C / (C − 1) Σ_c (Σ_{n in c} w_n (d_n − first))² + ½`.
+        - `first`: the mean over rows, weighted; `first_error`: √V / N, with
+          `V = (2 s / (1 + s))² (C / (C − 1) Σ_c (Σ_{n in c} w_n (d_n − first))² + ½)`. The factor
+          is for the fits. Predictions with a share λ of an effect, as few rows allow, vary between
+          tables (2 − λ) times as much as between rows; s = (2 − λ) / λ is the root above 0 of
+          `Σ_n w_n exp(−s d_n) = N`, 1 where p(y | x_S) is calibrated, here from 1 to 3.
         - `first_lower`, `first_upper`: `first − q √V / N`, and `first + (q² / 2 + √(q⁴ / 4 + q² V))
           / N`. The variance of a log-likelihood ratio grows with its mean as 2 · mean, so that an
           effect that this table happens to miss has a small V; the upper end has that of an effect
           of its own size (a score interval), with half the slope, as the estimate is skewed.
-        - `first_p`: one-sided, that it is not above 0, the smaller of those of d_n and of `log((1 +
-          exp d_n) / 2)`, the gain of the even mixture of both predictions, which is nearer to
+        - `first_p`: one-sided, that it is not above 0, without the factor, the smaller of those of
+          d_n and of `log((1 + exp d_n) / 2)`, the gain of the even mixture of both predictions, which is nearer to
           significance where an effect is small; 1 unless all rows gain a nat together.
 
         Then `p = min(1, 2 min(first_p, last_p))`, and `found` by Benjamini and Hochberg's procedure
@@ -133,6 +137,7 @@ class Importance:
             mean, error = self._mean_and_error(each)
             even, even_error = self._mean_and_error(np.logaddexp(each, 0.0) - math.log(2.0))
             p = np.minimum(t.sf(mean / error, free), t.sf(even / even_error, free))
+            error *= self._fit_factor(each)
             every[name] = mean, error, np.where(rows * mean > LEAST_FOUND, p, 1.0)
         smallest = np.min([every[name][2] for name in by], 0)
         p = np.minimum(1.0, len(by) * smallest)
@@ -150,6 +155,15 @@ class Importance:
             table[f"{name}_upper"] = mean + shift + np.hypot(shift, q * error)
             table[f"{name}_p"] = of_name
         return pd.DataFrame({**table, "p": p, "found": p <= alpha})
+
+    def _fit_factor(self, values: Array) -> Array:
+        """How much more values of rows `(N, M)` vary between tables than between rows, `(M,)`."""
+        low, high = np.ones(values.shape[1]), np.full(values.shape[1], MOST_SLOPE)
+        for _ in range(12):
+            slope = (low + high) / 2.0
+            above = np.average(np.exp(-slope * values), axis=0, weights=self.weight) < 1.0
+            low, high = np.where(above, slope, low), np.where(above, high, slope)
+        return 2.0 * low / (1.0 + low)
 
     def _mean_and_error(self, values: Array) -> tuple[Array, Array]:
         """The weighted mean of each column of values of rows, `(N, M)`, and its standard error."""

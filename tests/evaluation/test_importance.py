@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.special import expit, softmax, xlogy
-from scipy.stats import poisson, t
+from scipy.stats import norm, poisson, t
 
 from lexppl.data import Dataset
 from lexppl.evaluation import FeatureGroups, Folds, importance
@@ -232,6 +232,19 @@ def test_errors_are_those_of_rows_units_and_a_parameter():
     whole = draw.integers(1, 4, 50).astype(float)
     weighed = by_hand(twice, twice, weight=whole / whole.mean()).group_table()
     assert weighed["last"].iloc[0] == pytest.approx(np.average(values[:, 0], weights=whole))
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("share", [0.6, 0.8, 1.0, 1.2])
+def test_shrunken_fits_vary_more_between_tables(share):
+    """Of y ~ N(δ, 1) the fit share · δ has d = share δ y − share² δ² / 2. Where δ̂ is the mean of
+    the rows, the total `N δ̂² (share − share² / 2)` has (2 − share) times the spread of rows."""
+    delta, z = 0.2, norm.ppf((np.arange(20_000) + 0.5) / 20_000)
+    values = share * delta * (delta + z) - (share * delta) ** 2 / 2
+    values = np.repeat(values[:, None], 2, 1)
+    error = by_hand(values, values).group_table()["last_error"].iloc[0]
+    of_rows = math.sqrt((values[:, 0].var(ddof=1) + PARAMETER / len(z)) / len(z))
+    assert error / of_rows == pytest.approx(max(1.0, 2.0 - share), rel=0.01)
 
 
 @pytest.mark.smoke
