@@ -8,12 +8,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+import torch
 from numpy.typing import NDArray
 from scipy.stats import t
 from torch import Tensor
 
 from lexppl.argument_checks import fraction, refuse_not_finite
 from lexppl.data import Dataset
+from lexppl.data.stratification import fold_of_groups
 from lexppl.evaluation.column_sets import held_out_log_likelihood
 from lexppl.evaluation.feature_groups import FeatureGroups
 from lexppl.evaluation.folds import Folds
@@ -68,9 +70,10 @@ class Importance:
           / N`. The variance of a log-likelihood ratio grows with its mean as 2 · mean, so that an
           effect that this table happens to miss has a small V; the upper end has that of an effect
           of its own size (a score interval), with half the slope, as the estimate is skewed.
-        - `first_p`: one-sided, that it is not above 0, without the factor, the smaller of those of
-          d_n and of `log((1 + exp d_n) / 2)`, the gain of the even mixture of both predictions, which is nearer to
-          significance where an effect is small; 1 unless all rows gain a nat together.
+        - `first_p`: one-sided, that it is not above 0, without the factor: the smaller of those of
+          d_n and of `log((1 + exp d_n) / 2)`, the gain of the even mixture of both predictions,
+          which is nearer to significance where an effect is small; 1 unless all rows gain a nat
+          together.
 
         Then `p = min(1, 2 min(first_p, last_p))`, and `found` by Benjamini and Hochberg's procedure
         at `fdr`, or `p ≤ fwer / K`.
@@ -205,13 +208,14 @@ def importance(
         data: a table, or `(x, y)`: x `(N, D)`, y labels or responses `(N,)`, or a black box's
             probabilities `(N, C)`, of which gains are expectations `Σ_c y_c gain(c)`.
         groups: of the G mask entries; each by itself if None.
-        folds: each row is judged by predictors of the other folds; five at random if None.
+        folds: each row is judged by predictors of the other folds; five at random, of whole units,
+            if None.
         outputs: of a black box, in place of the y of data.
         likelihood: a :class:`lexppl.models.PoissonLikelihood` or another one of counts, for a
             negative binomial of a dispersion found by held-out rows; of other responses the family,
             normal or Student's t, is of :func:`lexppl.models.response_likelihood` if None.
-        unit: group of each row, such as a patient, whose rows count as one in errors; `folds` must
-            keep them together.
+        unit: group of each row, such as a patient, whose rows stay in one fold and count as one in
+            errors, `(N,)`.
         weight: how often each row counts, above 0, `(N,)`; only the ratios count.
         seed: of folds and fits.
 
@@ -240,15 +244,24 @@ def importance(
     if sum(map(len, groups.members)) != len(names):
         of = sum(map(len, groups.members))
         raise ValueError(f"groups must be of {len(names)} entries, not {of}")
-    folds = Folds.of(y, FOLDS, seed) if folds is None else folds
     units = np.arange(len(x)) if unit is None else np.unique(unit.cpu(), return_inverse=True)[1]
-    if len(folds.part) != len(x) or len(units) != len(x):
+    if len(units) != len(x) or units.max() < 1:
         raise ValueError(
-            f"folds and unit must be of the {len(x)} rows of data; they are of {len(folds.part)} "
-            f"and {len(units)}"
+            f"unit must have two groups or more of the {len(x)} rows; it has {len(units)} rows and "
+            f"{len(np.unique(units))}"
         )
-    if units.max() < 1:
-        raise ValueError("errors need two groups of rows or more; unit has one")
+    if folds is None and unit is None:
+        folds = Folds.of(y, FOLDS, seed)
+    elif folds is None:
+        label = y.dim() == 1 and not y.is_floating_point()
+        strata = y.cpu().numpy() if label else np.zeros(len(y), np.int64)
+        folds = Folds(torch.from_numpy(fold_of_groups(strata, units, FOLDS, seed)), FOLDS)
+    part = folds.part.cpu().numpy()
+    if len(part) != len(x) or len(np.unique(units * folds.count + part)) > units.max() + 1:
+        raise ValueError(
+            f"folds must be of the {len(x)} rows of data, those of a unit in one; they are of "
+            f"{len(part)}"
+        )
     every = tuple(range(len(names)))
     some = [*(tuple(sorted(group)) for group in groups.members), *((e,) for e in every)]
     rest = [tuple(e for e in every if e not in columns) for columns in some]

@@ -292,6 +292,19 @@ def test_entries_of_a_data_set_and_given_folds():
     assert run.group_table()["found"].to_dict() == {"job": True, "age": False}
 
 
+def test_rows_of_a_unit_are_in_one_fold_and_count_as_one():
+    """Labels of a unit are one draw that its noise column names: rows dealt apart would find it."""
+    draw = np.random.default_rng(0)
+    unit = np.repeat(np.arange(40), 5)
+    x = np.stack([draw.normal(size=40)[unit], draw.normal(size=200)], 1)
+    y = draw.integers(0, 2, 40)[unit]
+    apart, together = worth(x, y), worth(x, y, unit=torch.from_numpy(unit))
+    assert apart.loc["x1", "last"] > 0.1 and apart.loc["x1", "found"]
+    assert together.loc["x1", "last"] < 0.05 and not together["found"].any()
+    with pytest.raises(ValueError, match="those of a unit in one"):
+        worth(x, y, unit=torch.from_numpy(unit), folds=Folds(torch.arange(200) % 5, 5))
+
+
 X, Y = torch.randn(20, 3, generator=torch.Generator().manual_seed(0)), torch.arange(20) % 2
 
 
@@ -306,12 +319,12 @@ X, Y = torch.randn(20, 3, generator=torch.Generator().manual_seed(0)), torch.ara
         ((X, torch.full((20,), 2.0)), {}, "that vary over rows"),
         ((X, -torch.ones(20, 2)), {}, "probabilities"),
         ((X, Y), {"weight": torch.zeros(20)}, "weight must be"),
-        ((X, Y), {"unit": torch.zeros(20)}, "two groups of rows or more"),
+        ((X, Y), {"unit": torch.zeros(20)}, "unit must have two groups or more of the 20 rows"),
         ((X, Y), {"groups": FeatureGroups.alone(["a"])}, "groups must be of 3 entries, not 1"),
         (
             (X, Y),
             {"folds": Folds(torch.arange(18) % 2, 2)},
-            "of the 20 rows of data; they are of 18 and 20",
+            "of the 20 rows of data, those of a unit in one; they are of 18",
         ),
         ((X, Y + 0.5), {"likelihood": PoissonLikelihood()}, "is of counts"),
     ],
