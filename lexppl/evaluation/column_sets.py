@@ -196,8 +196,8 @@ def held_out_log_likelihood(
                 for of, (kind, values) in enumerate((linear, boosting), 1):
                     outputs = family.learned(kind, values[known], known, own, values[held])
                     every[of, number, held] = outputs
-    # One column needs no network beside trees.
-    several = np.array([len(some) > 1 for some in sets])
+    # One column needs no network beside trees, unless it is compared with a set that has one.
+    several = np.array([len(some) > 1 or len(some) == place.max() for some in sets])
     every[3] = every[1:3].mean(0)
     if several.any():
         start = torch.from_numpy(np.stack(starts)).float()
