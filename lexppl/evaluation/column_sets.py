@@ -159,6 +159,7 @@ def held_out_log_likelihood(
     sets: Sequence[tuple[int, ...]],
     folds: Folds,
     *,
+    networks: Sequence[bool],
     likelihood: Likelihood | None,
     weight: Array,
     seed: int,
@@ -170,6 +171,7 @@ def held_out_log_likelihood(
         x, y, likelihood, folds, seed: as in :func:`lexppl.evaluation.importance`.
         entries: of each feature its mask entry, `D`.
         sets: of entries.
+        networks: whether a set has a network; sets that are compared must be alike in this.
         weight: how often each row counts, of mean 1.
     """
     x, y, part = x.detach().cpu().double(), y.detach().cpu(), folds.part.cpu().numpy()
@@ -196,12 +198,13 @@ def held_out_log_likelihood(
                 for of, (kind, values) in enumerate((linear, boosting), 1):
                     outputs = family.learned(kind, values[known], known, own, values[held])
                     every[of, number, held] = outputs
-    # One column needs no network beside trees, unless it is compared with a set that has one.
-    several = np.array([len(some) > 1 or len(some) == place.max() for some in sets])
+    of_networks = np.array(networks)
     every[3] = every[1:3].mean(0)
-    if several.any():
+    if of_networks.any():
         start = torch.from_numpy(np.stack(starts)).float()
-        every[3, several] = _networks(scaled, read[several], family, start, part, weight, seed)
+        every[3, of_networks] = _networks(
+            scaled, read[of_networks], family, start, part, weight, seed
+        )
     return _pooled(family, every, part, weight, seed)
 
 

@@ -266,8 +266,18 @@ def importance(
     some = [*(tuple(sorted(group)) for group in groups.members), *((e,) for e in every)]
     rest = [tuple(e for e in every if e not in columns) for columns in some]
     sets = list(dict.fromkeys([(), every, *some, *rest]))
+    # A single column that is compared with none needs no network beside trees.
+    networks = [len(columns) > 1 or columns in rest for columns in sets]
     found = held_out_log_likelihood(
-        x, y, entries, sets, folds, likelihood=likelihood, weight=counts, seed=seed
+        x,
+        y,
+        entries,
+        sets,
+        folds,
+        networks=networks,
+        likelihood=likelihood,
+        weight=counts,
+        seed=seed,
     )
     of_set = dict(zip(sets, found, strict=True))
     first = np.stack([of_set[columns] - of_set[()] for columns in some], 1)

@@ -169,6 +169,17 @@ def test_of_a_group_the_member_that_decides_is_found():
     assert run.group_table()["found"].to_dict() == {"size": True, "x3": False}
 
 
+@pytest.mark.parametrize("pair", [True, False])
+def test_noise_beside_one_column_that_decides_is_not_found(pair):
+    """What is compared has the same predictors: one column beside noise as both together."""
+    _, x = normal(200, 2 + pair, seed=3)
+    names = [f"x{d + 1}" for d in range(2 + pair)]
+    groups = FeatureGroups.named({"noise": names[1:]}, names)
+    found = importance(table(x, (x[:, 0] > 0).astype(int)), groups=groups).group_table()
+    assert found["found"].to_dict() == {"x1": True, "noise": False}
+    assert abs(found.loc["noise", "last"]) < 0.01
+
+
 def test_noise_is_seldom_found():
     found = []
     for seed in range(8):
