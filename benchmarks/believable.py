@@ -50,6 +50,7 @@ from references import against_others
 from lexppl.cli.results.scores import folds_at
 from lexppl.data.divided_table import DividedTable, divided_frame
 from lexppl.data.files import read_frame
+from lexppl.data.problems import with_decisions
 from lexppl.evaluation.folds import judged as judged_by_folds
 from lexppl.explanation import explain
 from lexppl.explanation.reading.masks import drawn_masks
@@ -67,9 +68,10 @@ FOLDS = 5
 
 
 def divided(path: Path, seed: int, **how: Any) -> DividedTable:
-    """The table in the folds of `lexppl explain`, or in shares."""
+    """The table in the folds of `lexppl explain`, or in shares, with the command's decisions."""
     how = how or {"folds": FOLDS}
-    return divided_frame(read_frame(path), TARGET, name=path.stem, seed=seed, **how)
+    rows = {"name": path.stem, "seed": seed, **how}
+    return with_decisions(divided_frame, read_frame(path), TARGET, **rows)[0]
 
 
 def judged(name: str, groups: list[list[str]], members: list[str]) -> dict:

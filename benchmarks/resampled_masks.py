@@ -3,13 +3,15 @@
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
+from lexppl import explain
 from lexppl.argument_checks import int_at_least
+from lexppl.arviz_compatibility import group_of
 from lexppl.evaluation.bayes.simulated import parts_of_program
-from lexppl.explanation.draws import posterior_draws
-from lexppl.inference.mask_plates import MaskTree
-from lexppl.inference.predictive import FittedProgram, drawing
+
+DIMS = ("chain", "draw", "row", "feature")
 
 
 @dataclass(frozen=True)
@@ -48,12 +50,15 @@ class ResampledMasks:
 
     def __call__(self, x: Tensor, y: Tensor, seed: int) -> Tensor:
         """Masks given y, `(S, B, G)`."""
-        count, model = self.proposals * self.draws, parts_of_program(self.program).model
-        with drawing(seed, x.device):
-            few = (x[:1], y[:1])
-            program = FittedProgram(model, self.guide, few, self.draws, propose_masks=True)
-            ((run, _),) = program.runs((x, y), self.imputations, masks=count)
-            names = [site.name for site in run.mask_sites if site.distribution.event_shape]
-            tree = MaskTree.of(run, lambda *_: run, names)
-            many = (count, self.imputations, self.draws)
-            return posterior_draws(run, tree, None, names, *many).masks[names[0]]
+        options = {"draws": self.draws, "proposals": self.proposals, "seed": seed}
+        posterior = explain(
+            parts_of_program(self.program).model,
+            x,
+            y,
+            guide=self.guide,
+            imputations=self.imputations,
+            **options,
+        )
+        masks = group_of(posterior, "posterior")
+        (name,) = [n for n, values in masks.items() if values.dims == DIMS]
+        return torch.as_tensor(masks[name].values[0]).to(x)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from lexppl.tabular import ExplainerClassifier, ExplainerRegressor
 
 __version__ = version("lexppl")
-__all__ = ["ExplainerClassifier", "ExplainerRegressor", "explain", "fit", "load", "save"]
+__all__ = ["ExplainerClassifier", "ExplainerRegressor", "explain", "fit", "load", "prior", "save"]
 
 
 def __getattr__(name: str) -> Any:

@@ -65,8 +65,9 @@ def group_of(posterior: Posterior, name: str) -> xr.Dataset:
 def pareto_smoothed(log_weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Pareto-smoothed log-weights `(…, S)` whose exponentials sum to one, and Pareto k̂ `(…,)`.
 
-    Above 0.7 means by these weights are not to be trusted; −∞ where all weights are one number, ∞
-    of fewer than 25 (Vehtari, Simpson, Gelman, Yao and Gabry 2024).
+    Above 0.7 means by these weights are not to be trusted; −∞ where the largest of them, to which
+    a tail is fitted, are one number, ∞ of fewer than 25 (Vehtari, Simpson, Gelman, Yao and Gabry
+    2024).
 
     Example:
         >>> smoothed, k = pareto_smoothed(np.zeros((2, 100)))
@@ -76,13 +77,14 @@ def pareto_smoothed(log_weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     values = np.asarray(log_weights, dtype=float)
     flat = values.reshape(-1, values.shape[-1])
     smoothed, k = flat.copy(), np.full(len(flat), -np.inf)
-    if flat.shape[-1] < FEWEST_WEIGHTS:
-        k[:] = np.inf
     least = np.finfo(float).eps * np.abs(np.where(np.isfinite(flat), flat, 0.0)).max(-1)
+    count = flat.shape[-1]
+    tail = np.sort(flat, axis=-1)[:, -max(1, int(min(count / 5, 3 * count**0.5))) :]
     with np.errstate(invalid="ignore"):
         # Weights of 0 differ from others, and are no number where all are.
-        spread = ~(np.ptp(flat, axis=-1) <= least)
-    spread &= flat.shape[-1] >= FEWEST_WEIGHTS
+        spread = ~(np.ptp(tail, axis=-1) <= least)
+    if count < FEWEST_WEIGHTS:
+        k[:], spread[:] = np.inf, False
     if spread.any():
         smoothed[spread], k[spread] = _psis(flat[spread])
     highest = smoothed.max(-1, keepdims=True)

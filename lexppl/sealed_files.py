@@ -7,7 +7,8 @@ import os
 import shutil
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from functools import partial
 from glob import escape
 from pathlib import Path
 from typing import Any, AnyStr, NoReturn
@@ -29,23 +30,26 @@ def output_folder(
     are in `own`.
     """
     target = Path(target).expanduser().resolve()
-    _clear(target)
+    clear(target)
     check_output_folder(target, overwrite, own)
     with _beside(target, Path.mkdir) as aside:
         yield aside
-        check_output_folder(target, overwrite, own)
-        replace_folder(aside, target)
+        put_folder(aside, target, partial(check_output_folder, target, overwrite, own))
 
 
 @contextmanager
 def output_file(target: str | Path, overwrite: bool = False) -> Iterator[Path]:
-    """A new file beside the target, which takes the target's place at the end."""
+    """A new file beside the target, which takes the target's place when the disk has it."""
     check_output_file(target, overwrite)
     target = Path(target).expanduser().resolve()
-    _clear(target)
+    clear(target)
     with _beside(target, Path.touch) as aside:
         yield aside
-        os.replace(aside, target)
+        sync(aside)
+        with nullcontext() if overwrite else held(target.parent, wait=True):
+            check_output_file(target, overwrite)
+            os.replace(aside, target)
+        sync(target.parent)
 
 
 @contextmanager
@@ -53,88 +57,93 @@ def _beside(target: Path, make: Callable[[Path], None]) -> Iterator[Path]:
     """A new file or folder beside the target; on an error it goes, with the parents made for it."""
     missing = [folder for folder in target.parents if not folder.exists()]
     aside = _aside(target)
-    with ExitStack() as held:
+    with ExitStack() as lock:
         try:
             with named(target, full_disk_alone=False):
                 if missing:
-                    missing[0].mkdir(parents=True)
+                    missing[0].mkdir(parents=True, exist_ok=True)
+                    for folder in missing:
+                        sync(folder.parent)
                 # By its last name once it is locked: others remove what no run holds.
                 made = aside.with_suffix(".new")
                 make(made)
-                with suppress(OSError, ImportError):
-                    held.enter_context(_locked(made))
+                lock.enter_context(held(made))
                 made.rename(aside)
             with named(target):
                 yield aside
         except BaseException:
-            _remove(aside)
+            remove(aside)
             for folder in missing:
                 with suppress(OSError):
                     folder.rmdir()
             raise
 
 
-def _remove(path: Path) -> None:
+def remove(path: Path) -> None:
+    """Remove a file, or a folder with all in it, if it is there."""
     shutil.rmtree(path, ignore_errors=True)
     with suppress(OSError):
         path.unlink()
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Hold a file or folder alone, until the process ends at most. An OSError where another holds
-    it, an ImportError where the system has no such locks."""
-    import fcntl  # noqa: PLC0415
+def held(path: Path, wait: bool = False, needed: bool = False) -> Iterator[None]:
+    """Hold a file or folder alone, until the process ends at most; where the system has no such
+    locks without one, or with its error if the lock is needed.
 
-    opened = os.open(path, os.O_RDONLY)
-    try:
-        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    Raises:
+        BlockingIOError: another process or thread holds it, and this one does not wait.
+    """
+    with ExitStack() as lock:
+        try:
+            import fcntl  # noqa: PLC0415
+
+            opened = os.open(path, os.O_RDONLY)
+            lock.callback(os.close, opened)
+            fcntl.flock(opened, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            if not os.path.samestat(os.fstat(opened), path.stat()):
+                raise FileNotFoundError(path)
+        except (BlockingIOError, FileNotFoundError) as error:
+            message = "another process or thread writes there: wait for it, or give another path"
+            raise BlockingIOError(errno.EAGAIN, message, str(path)) from error
+        except (OSError, ImportError):
+            if needed:
+                raise
         yield
-    finally:
-        os.close(opened)
 
 
-def _clear(target: Path) -> None:
+def clear(target: Path) -> None:
     """Remove what killed runs have left beside a target; put back what the last moved away."""
-    for left in target.parent.glob(f".{escape(target.name)}-{'?' * DIGITS}.*"):
-        with suppress(OSError, ImportError), _locked(left):
-            if left.suffix == EARLIER and not target.exists():
-                left.rename(target)
-            elif left.suffix in (EARLIER, PARTIAL):
-                _remove(left)
+    # While none replaces it.
+    with suppress(OSError, ImportError), held(target.parent, needed=True):
+        for end in (EARLIER, PARTIAL):
+            for left in target.parent.glob(f".{escape(target.name)}-{'?' * DIGITS}{end}"):
+                with suppress(OSError), held(left, needed=True):
+                    if end == EARLIER and not target.exists():
+                        left.rename(target)
+                    else:
+                        remove(left)
 
 
 def write_whole(target: str | Path, content: bytes | memoryview) -> None:
-    """Write a file aside, wait until the disk has it, and let it take the target's place."""
+    """Write a file aside, and let it take the target's place."""
     with output_file(target, overwrite=True) as aside:
-        write_through(aside, content)
-
-
-def write_through(path: Path, content: bytes | memoryview) -> None:
-    """Write a file and wait until the disk has it; full disks report only then."""
-    with path.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+        aside.write_bytes(content)
 
 
 def written_checksum(path: Path) -> str:
     """Wait until the disk has a file and its name; its SHA-256."""
-    sync_folder(path.parent)
-    with path.open("r+b") as file:
-        os.fsync(file.fileno())
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    sync(path.parent)
+    sync(path)
+    return checksum(path)
 
 
-def sync_folder(folder: Path) -> None:
-    """Flush a folder's directory entries to disk, where the system can."""
-    if os.name != "posix":
-        return
-    opened = os.open(folder, os.O_RDONLY)
-    try:
+def sync(path: Path) -> None:
+    """Wait until the disk has a file, or the names in a folder, where the system can."""
+    with suppress(OSError) if path.is_dir() else nullcontext(), ExitStack() as closed:
+        opened = os.open(path, os.O_RDONLY if os.name == "posix" else os.O_RDWR)
+        closed.callback(os.close, opened)
         os.fsync(opened)
-    finally:
-        os.close(opened)
 
 
 def refuse_without_space(target: str | Path, needed: int) -> None:
@@ -203,19 +212,23 @@ def _aside(target: Path) -> Path:
     return target.parent / f".{target.name}-{uuid.uuid4().hex[:DIGITS]}{PARTIAL}"
 
 
-def replace_folder(aside: Path, target: Path) -> None:
-    """Let a complete folder take a target's place; what was there is put back if that fails."""
-    if not target.exists():
-        aside.rename(target)
-        return
-    earlier = _aside(target).with_suffix(EARLIER)
-    target.rename(earlier)
-    try:
-        aside.rename(target)
-    except BaseException:
-        earlier.rename(target)
-        raise
-    shutil.rmtree(earlier, ignore_errors=True)
+def put_folder(aside: Path, target: Path, check: Callable[[], object]) -> None:
+    """Let a complete folder take a target's place, where `check` refuses nothing; what was there is
+    put back if that fails, and goes when the disk has the new one."""
+    for path in (*aside.rglob("*"), aside):
+        sync(path)
+    with held(target.parent, wait=True):
+        check()
+        earlier = _aside(target).with_suffix(EARLIER)
+        if target.exists():
+            target.rename(earlier)
+        try:
+            aside.rename(target)
+        finally:
+            if earlier.exists() and not target.exists():
+                earlier.rename(target)
+        sync(target.parent)
+        remove(earlier)
 
 
 SEAL = "sha256"  # The entry of a JSON file that has the checksum of its text
@@ -360,8 +373,6 @@ def _parsed(path: Path, text: str) -> dict[str, Any]:
         described = json.loads(text, parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:
         raise UnreadableFileError(path, f"it is not JSON ({error})") from error
-    except RecursionError as error:
-        raise UnreadableFileError(path, "it is nested too deep") from error
     if not isinstance(described, dict):
         raise UnreadableFileError(path, "it holds no description, but a bare value")
     return described

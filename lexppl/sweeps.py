@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import shutil
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +21,7 @@ from lexppl.fingerprint import fingerprint
 from lexppl.inference import CollapseWarning, FitResult, fit
 from lexppl.inference.contexts import seeded
 from lexppl.saving import load, save
-from lexppl.sealed_files import write_whole
+from lexppl.sealed_files import refused_by_name, write_whole
 from lexppl.summary import Summarised, Summary, counted, some_of
 from lexppl.workers import check_workers, outcomes
 
@@ -182,11 +181,11 @@ def sweep(
         rows = fingerprint((train, __version__))
         keys = [fingerprint((build, one.values, common, judge, rows)) for one in listed]
         folders = [Path(folder).expanduser() / key for key in keys]
-    rows_of: dict[int, dict[str, Any]] = {
-        place: json.loads((own / ROW).read_text(encoding="utf-8"))
-        for place, own in enumerate(folders or ())
-        if (own / ROW).is_file()
-    }
+    rows_of: dict[int, dict[str, Any]] = {}
+    for place, own in enumerate(folders or ()):
+        if (own / ROW).is_file():
+            with refused_by_name(own / ROW):
+                rows_of[place] = dict(json.loads((own / ROW).read_text(encoding="utf-8")))
     fits: dict[int, FitResult | None] = dict.fromkeys(rows_of)
     due = [place for place in range(len(listed)) if place not in rows_of]
     tasks, shared = [(listed[place],) for place in due], (build, train, dict(common), judge)
@@ -333,8 +332,6 @@ def _written(folder: Path, row: Mapping[str, Any], result: FitResult) -> bool:
     """Whether a fit that has ended could be saved; writes it, and then its row of the table."""
     if (folder / ROW).is_file():  # By another process with the same call
         return True
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True, exist_ok=True)
     try:
         save(result, folder / EXPLAINER)
     except TypeError as error:

@@ -4,15 +4,16 @@ import os
 import random
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ContextDecorator, contextmanager
+from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
 
-class ThreadLock:
-    """A lock of one process, which the thread that holds it can take again.
+class ThreadLock(ContextDecorator):
+    """A lock of one process, which the thread that holds it can take again; also a decorator.
 
     A process forked while another thread holds it has that call's handlers, modes and λ, half
     changed, and no thread that puts them back: there, to take the lock is an error.
@@ -79,11 +80,12 @@ def own_random_state(
 
 
 @contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode inside; each part's own mode is put back."""
+def evaluating(model: Any) -> Iterator[None]:
+    """Evaluation mode inside; each part's own mode is put back. A function has no parts."""
     with ONE_THREAD:
+        parts = model.modules() if isinstance(model, nn.Module) else ()
         # Frozen modules have no mode, and exported ones no `eval`.
-        modes = [(part, part.training) for part in model.modules() if hasattr(part, "training")]
+        modes = [(part, part.training) for part in parts if hasattr(part, "training")]
         for part, _ in modes:
             part.training = False
         try:

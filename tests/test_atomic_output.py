@@ -2,18 +2,24 @@
 
 import errno
 import os
+import random
 import signal
+import time
 from collections import namedtuple
 from pathlib import Path
+from threading import Thread
 
+import numpy as np
 import pytest
 
+from lexppl.models.calls import Answers
 from lexppl.sealed_files import (
+    clear,
+    held,
     is_full_disk,
     output_file,
     output_folder,
     refuse_without_space,
-    write_through,
 )
 from tests.processes import exit_code_of
 
@@ -200,6 +206,95 @@ def test_room_is_asked_for_where_the_output_shall_be(tmp_path, monkeypatch):
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
 def test_a_full_disk_is_told_when_it_has_the_file():
-    with pytest.raises(OSError, match="No space left") as one:
-        write_through(Path("/dev/full"), b"content")
+    with pytest.raises(OSError, match="No space left") as one, Path("/dev/full").open("wb") as file:
+        file.write(b"content")
     assert is_full_disk(one.value)
+
+
+def test_of_two_runs_of_one_target_the_second_is_refused_at_its_end(tmp_path):
+    for output, target in ((output_folder, tmp_path / "out"), (output_file, tmp_path / "s.json")):
+        with pytest.raises(FileExistsError, match="give --overwrite"), output(target) as first:
+            with output(target) as second:
+                place = second / "a" if second.is_dir() else second
+                place.write_text("second")
+            (first / "a" if first.is_dir() else first).write_text("first")
+    assert left(tmp_path) == ["out", "out/a", "s.json"]
+    assert (tmp_path / "out/a").read_text() == (tmp_path / "s.json").read_text() == "second"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="no such locks")
+def test_what_a_run_replaces_at_this_moment_is_not_put_back_by_another(tmp_path, earlier):
+    between = tmp_path / ".results-0123456789ab.earlier"
+    earlier.rename(between)
+    with held(tmp_path):
+        clear(earlier)
+        assert between.exists() and not earlier.exists()
+    clear(earlier)
+    assert left(tmp_path) == ["results", "results/a.txt"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="no such locks")
+def test_what_another_holds_is_refused_in_a_line(tmp_path):
+    words = "writes there: wait for it"
+    with held(tmp_path), pytest.raises(BlockingIOError, match=words) as one, held(tmp_path):
+        raise AssertionError("held twice")
+    assert one.value.filename == str(tmp_path)
+    with held(tmp_path):
+        pass
+
+
+RUNS = 30
+
+
+@pytest.mark.skipif(os.name != "posix", reason="no such locks")
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_two_runs_at_random_moments_end_or_are_refused_and_do_not_mix(
+    tmp_path, monkeypatch, overwrite
+):
+    for name in ("open", "rename", "replace", "fsync", "mkdir", "rmdir", "unlink"):
+        monkeypatch.setattr(os, name, late(getattr(os, name)))
+    for run in range(RUNS):
+        folder, file, cache = (tmp_path / f"{run}" / name for name in ("out", "s.json", "cache"))
+        met = []
+
+        def write(name, folder=folder, file=file, cache=cache, met=met):
+            try:
+                with output_folder(folder, overwrite, ["a", "b"]) as aside:
+                    for part in ("a", "b"):
+                        (aside / part).write_text(name)
+                with output_file(file, overwrite) as aside:
+                    aside.write_text(name)
+            except FileExistsError as error:
+                assert "give --overwrite" in str(error)
+            except BaseException as error:
+                met.append(error)
+                raise
+            answers = Answers(cache, "model")
+            answers.add([name.encode() * 16], np.array([[float(name)]]))
+
+        threads = [Thread(target=write, args=(name,)) for name in "12"]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert met == []
+        names = sorted(path.name for path in folder.parent.iterdir())
+        assert set(names) <= {"out", "s.json", "cache"} and names.count("out") == 1
+        assert (folder / "a").read_text() == (folder / "b").read_text()
+        found = Answers(cache, "model").held
+        assert {key: float(value[0]) for key, value in found.items()} == {
+            b"1" * 16: 1.0,
+            b"2" * 16: 2.0,
+        }
+
+
+def late(call):
+    """A call of the system that begins a random moment later."""
+    chance = random.Random(0)
+
+    def called(*args, **options):
+        if chance.random() < 0.3:
+            time.sleep(0.002 * chance.random())
+        return call(*args, **options)
+
+    return called

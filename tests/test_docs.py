@@ -164,6 +164,8 @@ def test_write_your_own(followed):
     ]
     assert ones == pytest.approx([1, 1, 1], abs=1e-3)
     assert names["result"].best_valid.shape == (1,)
+    assert names["lost"].dims == ("chain", "row") and float(abs(names["lost"]).max()) > 0
+    assert names["both"]["size"].dims == ("chain", "draw", "row")
     # Of the last program: fewer columns at a higher λ, and none of those that are known.
     sizes = re.findall(r"^0\.\d+ tensor\((.*?)\)", printed.out, re.M)
     assert len(sizes) == 3 and float(sizes[0]) > float(sizes[2])

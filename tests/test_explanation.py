@@ -16,9 +16,9 @@ from torch import nn
 from lexppl.arviz_compatibility import group_names, group_of, posterior_of
 from lexppl.distributions import KSubset
 from lexppl.explanation import explain, save_posterior, selection_table
-from lexppl.explanation.draws import systematic_resampling
 from lexppl.explanation.posterior_arrays import Variable
 from lexppl.explanation.reading.masks import kind_of, masks_of
+from lexppl.explanation.row_draws import systematic_resampling
 from lexppl.inference import FitResult, NestedIWAE, fit
 from lexppl.inference.training.result import History
 from lexppl.models import (

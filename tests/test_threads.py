@@ -8,8 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
+from sklearn.base import clone
 
-from lexppl import explain
+from lexppl import ExplainerClassifier, explain, load, save
+from lexppl.evaluation import predictive
 from lexppl.inference import fit
 from lexppl.systems import l2x, lex
 from lexppl.threads import ONE_THREAD
@@ -143,3 +145,79 @@ def test_a_process_forked_during_a_task_of_another_thread_refuses_to_go_on():
     may_go_on.set()
     thread.join()
     assert code == 7
+
+
+@pytest.fixture(scope="module")
+def entries(tmp_path_factory):
+    """Calls of what an explainer has for its users, by name."""
+    folder = tmp_path_factory.mktemp("entries")
+    system = lex(3, classes=2, penalty=(0.005, 0.08), **SMALL)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        result = fit(system, (X, Y), epochs=1, progress=False)
+        estimator = ExplainerClassifier(epochs=1, replicates=1).fit(X.numpy(), Y.numpy())
+    save(result, folder / "saved")
+    one = {"epochs": 1, "progress": False}
+    return {
+        "fit": lambda: fit(system, (X, Y), **one),
+        "explain": lambda: explain(result, X[:3], draws=2),
+        "explain exactly": lambda: explain(result, X[:3], draws=0),
+        "at": lambda: result.at(0.02),
+        "predictive": lambda: predictive(result, X[:3]),
+        "predict": lambda: estimator.predict_proba(X.numpy()),
+        "importances": lambda: estimator.importances(X.numpy()),
+        "explain of an estimator": lambda: estimator.explain(X.numpy()[:3]),
+        "fit of an estimator": lambda: clone(estimator).fit(X.numpy(), Y.numpy()),
+        "save": lambda: save(result, folder / "again"),
+        "load": lambda: load(folder / "saved"),
+    }
+
+
+NAMES = (
+    *("fit", "explain", "explain exactly", "at", "predictive", "predict", "importances"),
+    *("explain of an estimator", "fit of an estimator", "save", "load"),
+)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", NAMES)
+def test_an_entry_waits_for_the_call_of_another_thread(entries, name):
+    """What it copies is half changed meanwhile."""
+    may_begin, ended = threading.Event(), []
+
+    def call():
+        may_begin.set()
+        entries[name]()
+        ended.append(True)
+
+    thread = threading.Thread(target=call)
+    with ONE_THREAD:
+        thread.start()
+        may_begin.wait()
+        thread.join(0.3)
+        assert not ended
+    thread.join()
+    assert ended
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+@pytest.mark.parametrize("name", NAMES)
+def test_an_entry_refuses_a_process_that_was_forked_during_the_call_of_another_thread(
+    entries, name
+):
+    is_inside, may_go_on = threading.Event(), threading.Event()
+
+    def hold():
+        with ONE_THREAD:
+            is_inside.set()
+            may_go_on.wait()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    is_inside.wait()
+    code = exit_code_of_fork(entries[name])
+    may_go_on.set()
+    thread.join()
+    assert code == 7
+    assert exit_code_of_fork(entries[name]) == 0

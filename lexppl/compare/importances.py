@@ -13,12 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from lexppl.argument_checks import fraction, int_at_least
+from lexppl.distributions.support import distribution_targets
 from lexppl.evaluation.judges import FittedPredictor
 from lexppl.extras import extra_library
 from lexppl.inference.contexts import seeded
 from lexppl.models import Grouping
 from lexppl.models.black_box import BlackBox, Output, black_box
-from lexppl.models.likelihoods import Likelihood, distribution_targets
+from lexppl.models.likelihoods import Likelihood
 from lexppl.threads import evaluating
 
 

@@ -35,7 +35,14 @@ MOST_LINES = 20  # Of a file, by which its separator is found
 MOST_CELLS = 1000  # Of a column, among which its name is looked for
 MOST_WORDS = 20  # Of a column, by which lines are known to be rows
 NUMBER = '" \t0123456789.,:/+-eE%'  # What is left out of a cell to compare it with others
-LONG_LINE = "a line has more cells than the first, which must name the columns"
+USE = "name it by what it is, such as .csv.gz, or write it as .csv, .xlsx or .parquet"
+LONG_LINE = " has more cells than the first, which must name the columns"
+LEAST_MOST, MOST_TIMES = 2**28, 200  # Bytes that a file may need to be read, and as times its size
+NO_TABLE = re.compile(
+    r'[^\0]*+(?P<binary>\0)|\s*(?P<JSON>\{\s*"[^"\n]*"\s*:|\[\s*[\[{])'
+    r"|\s*<(?:(?P<XML>\?xml)|(?P<HTML>!doctype|html))\b",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True)
@@ -130,13 +137,14 @@ def read_frame(
         raise ValueError(
             f"{file.name!r} cannot be read as a table: its letters are not of "
             f"{form.text_encoding or 'utf-8'}; give text_encoding='cp1252' if it was written by "
-            "Excel on Windows, or what it was written in"
+            f"Excel on Windows, or what it was written in; if it is no text, {USE}"
         ) from error
     except (
         OSError, EOFError, KeyError, lzma.LZMAError, zlib.error, csv.Error, zipfile.BadZipFile,
         pd.errors.ParserError, pd.errors.ParserWarning,
     ) as error:  # fmt: skip
-        what = LONG_LINE if isinstance(error, pd.errors.ParserWarning) else _one_line(error)
+        what = re.sub(r".* fields in (line \d+), .*", rf"\1{LONG_LINE}", _one_line(error))
+        what = f"a line{LONG_LINE}" if isinstance(error, pd.errors.ParserWarning) else what
         raise ValueError(f"{file.name!r} cannot be read as a table: {what}") from error
 
 
@@ -154,16 +162,43 @@ def _read_typed(
             "pip install 'lexppl[excel]', or save it as .csv"
         )
     try:
+        if what == "Excel":
+            _refuse_large_book(file)
         excel: Any = partial(pd.read_excel, file)
         frame = _cells_of(excel, form.missing) if what == "Excel" else pd.read_parquet(file)
         if any(frame.index.names):
             # pandas writes a named index as a column.
             frame = frame.reset_index()
-    except ValueError as error:
-        raise ValueError(f"{file.name!r} cannot be read as {what}: {_one_line(error)}") from error
+    except (ValueError, RuntimeError, zipfile.BadZipFile) as error:
+        reason = f"{_one_line(error)}; {USE}"
+        raise ValueError(f"{file.name!r} cannot be read as {what}: {reason}") from error
     # Cells may be numbers where the missing ones are given as words.
     numbers = pd.to_numeric(pd.Series(form.missing, dtype=object), errors="coerce").dropna()
     return frame.mask(frame.isin([*form.missing, *numbers])) if form.missing else frame
+
+
+def _refuse_large_book(file: Path) -> None:
+    """Refuse an Excel file whose parts, or whose sheets up to their last cell, need much: all that
+    stands before it is read."""
+    from openpyxl.utils import column_index_from_string  # noqa: PLC0415 - an extra
+
+    with zipfile.ZipFile(file) as book:
+        _refuse_large(file, sum(part.file_size for part in book.infolist()))
+        for name in (name for name in book.namelist() if name.startswith("xl/worksheets/")):
+            sheet = book.read(name)
+            columns = {cell[1].decode() for cell in re.finditer(rb'\br="([A-Z]+)\d', sheet)}
+            rows = (int(cell[1]) for cell in re.finditer(rb'\br="[A-Z]+(\d+)"', sheet))
+            width = max(map(column_index_from_string, columns), default=0)
+            _refuse_large(file, 8 * width * max(rows, default=0))
+
+
+def _refuse_large(file: Path, needed: int) -> None:
+    size = file.stat().st_size
+    if file.is_file() and needed > max(LEAST_MOST, MOST_TIMES * size):
+        raise ValueError(
+            f"{file.name!r} has {size:,} bytes, and needs {needed:,} or more to be read: if it is "
+            "to be trusted, write it as .csv, without compression"
+        )
 
 
 def _read_text(
@@ -174,10 +209,18 @@ def _read_text(
     words: Sequence[str],
 ) -> pd.DataFrame:
     with get_handle(file, "rb", compression="infer", is_text=False) as opened:
-        text = opened.handle.read()
-    has_mark = text.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+        content = bytearray()
+        for part in iter(partial(opened.handle.read, 2**24), b""):
+            content += part
+            _refuse_large(file, len(content))
+    has_mark = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     letters = form.text_encoding or ("utf-16" if has_mark else "utf-8-sig")
-    text = text.decode(letters, errors="ignore")
+    text = content.decode(letters, errors="ignore")
+    if other := NO_TABLE.match(text):
+        raise ValueError(
+            f"{file.name!r} cannot be read as a table: it holds {other.lastgroup} content, and no "
+            f"lines of cells; {USE}, or give text_encoding if it is in one such as 'utf-16-le'"
+        )
     lines = [line for line in islice(StringIO(text, newline=""), MOST_LINES) if line.strip()]
     if not lines:
         raise ValueError(f"the table is empty: {file.name!r} holds nothing")

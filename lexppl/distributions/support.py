@@ -82,6 +82,15 @@ def lists_labels(distribution: Any) -> bool:
     return bool(distribution.has_enumerate_support) and not hasattr(base, "total_count")
 
 
+def distribution_targets(distribution: Any) -> Tensor:
+    """Probabilities of a distribution of labels, `(…, C)`, or another distribution's mean,
+    `(…)`."""
+    if not lists_labels(distribution):
+        return distribution.mean
+    labels = distribution.enumerate_support(expand=False)
+    return torch.as_tensor(distribution.log_prob(labels)).exp().movedim(0, -1)
+
+
 def unlike_labels(y: Tensor, classes: int) -> Tensor:
     """Which values `(N,)` are none of the labels 0 … C−1, `(N,)`."""
     return (y < 0) | (y >= classes) | (y != y.long())

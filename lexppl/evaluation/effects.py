@@ -17,14 +17,14 @@ from torch import Tensor
 
 from lexppl.argument_checks import int_at_least, int_between
 from lexppl.evaluation.feature_groups import FeatureGroups
-from lexppl.evaluation.prediction import outcome
-from lexppl.explanation.draws import RESPONSE, label_values
 from lexppl.explanation.explained_rows import kept_program
 from lexppl.explanation.names import entry_names as names_of
 from lexppl.explanation.names import named_rows
 from lexppl.explanation.program_sites import sites_of
 from lexppl.explanation.reading.feature_values import FeatureValues, column_values
 from lexppl.explanation.reading.masks import KINDS
+from lexppl.explanation.row_draws import RESPONSE, label_values
+from lexppl.explanation.sampler import outcome
 from lexppl.inference.contexts import keep_parameters_local, seed_generators
 from lexppl.inference.objective.program import ParticleTrace
 from lexppl.inference.objective.site import Site

@@ -5,9 +5,8 @@ from __future__ import annotations
 import copy
 import math
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -18,22 +17,15 @@ from lexppl.argument_checks import int_at_least, int_between
 from lexppl.evaluation.prediction import (
     PredictionScores,
     check_binary,
-    log_weights,
-    outcome,
     prediction_scores,
     predictive,
     predictive_log_likelihood,
 )
+from lexppl.explanation.sampler import read_log_likelihood, read_prediction, read_runs
 from lexppl.inference import CollapseWarning, FitResult, NestedIWAE, fit
 from lexppl.inference.batches import Data, TensorRows, rows_of
+from lexppl.inference.objective.program import ParticleTrace
 from lexppl.inference.objective.site import Site
-from lexppl.inference.predictive import (
-    FittedProgram,
-    drawing,
-    layer_widths,
-    row_chunks,
-    rows_at_once,
-)
 from lexppl.models import (
     LEX,
     MLP,
@@ -303,28 +295,24 @@ class EvalX:
         """Predictions by draw, and log-likelihoods `(L, N)`, without y `(L, 0)`."""
         self.result.check(x, y)
         draws = hard_draws(x, masks, self.entries)
-        count = len(draws)
-        chunk = rows_at_once(x, count * imputations, layers=layer_widths(self.result.model))
-        predictions, likelihoods = [], [draws.new_zeros(count, 0)]
-        with drawing(seed, x.device):
-            program = FittedProgram(self.result.model, None, (x[:1],), count)
-            for rows in row_chunks(len(x), chunk):
-                args = (x[rows],) if y is None else (x[rows], y[rows])
-                given = draws[:, rows]
-                ((run, _),) = program.runs(args, imputations, draw=partial(_forced, given))
-                if MASK not in run.sites:
-                    raise ValueError(f"EVAL-X needs a site {MASK!r}; there are {list(run.sites)}")
-                values = outcome(run).mean(0)
-                predictions.append(values.expand(count, *values.shape[1:]))
-                if y is not None:
-                    each = log_weights(run)
-                    bound = torch.logsumexp(each, -3) - math.log(each.shape[-3])
-                    likelihoods.append(bound.expand(count, bound.shape[-1]))
-        return torch.cat(predictions, 1), torch.cat(likelihoods, 1)
+        alone = replace(self.result.subset([self.result.best]), guides=[None])
 
+        def read(runs: Iterator[ParticleTrace], _: slice) -> dict[str, Tensor]:
+            (run,) = runs
+            if MASK not in run.sites:
+                raise ValueError(f"EVAL-X needs a site {MASK!r}; there are {list(run.sites)}")
+            values = {"predictions": read_prediction(run)}
+            if y is not None:
+                values["likelihoods"] = read_log_likelihood(run)
+            return {n: v.expand(len(draws), *v.shape[1:]).movedim(0, 1) for n, v in values.items()}
 
-def _forced(masks: Tensor, site: Site) -> Tensor | None:
-    return masks if site.name == MASK else None
+        def forced(_: int, rows: slice) -> Callable[[Site], Tensor | None]:
+            return lambda site: draws[:, rows] if site.name == MASK else None
+
+        args = (x,) if y is None else (x, y)
+        found = read_runs(alone, args, read, len(draws), imputations, seed, forced=forced)
+        found = {name: value[0].movedim(1, 0) for name, value in found.items()}
+        return found["predictions"], found.get("likelihoods", draws.new_zeros(len(draws), 0))
 
 
 def fit_evalx(

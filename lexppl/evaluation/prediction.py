@@ -14,16 +14,11 @@ from torch import Tensor
 
 from lexppl.argument_checks import refuse_not_finite
 from lexppl.evaluation.folds import Folds, judged
+from lexppl.explanation.row_draws import shares
+from lexppl.explanation.sampler import log_likelihood, log_weights, outcome, read_runs
 from lexppl.inference.objective.program import ParticleTrace
-from lexppl.inference.predictive import (
-    FittedProgram,
-    drawing,
-    layer_widths,
-    row_chunks,
-    rows_at_once,
-)
 from lexppl.inference.training.result import FitResult
-from lexppl.models.likelihoods import distribution_targets, response_likelihood
+from lexppl.models.likelihoods import response_likelihood
 
 
 @dataclass(frozen=True)
@@ -54,7 +49,8 @@ def predictive(
         p(y = c | x) = 1/(LK) Σ_{l,k} p(y = c | x̃_{l,k}),   z_l ~ p(z|x),  x̃_{l,k} ~ p(x̃|x, z_l).
 
     Unbiased for every L and K (Senetaire et al. 2023, eq. 4). A guide of masks, which has seen y,
-    takes no part; latents outside the particle plates are drawn L times from their guide.
+    takes no part; latents outside the particle plates are drawn L times from their guide. Where the
+    program observes something without y, the mean is weighed by it, as in :func:`lexppl.explain`.
 
     Args:
         x: rows, `(N, *event)`.
@@ -76,10 +72,23 @@ def predictive(
     """
     result.check(x)
 
-    def read(runs: Iterator[ParticleTrace], _: slice) -> Tensor:
-        return torch.stack([outcome(run, site).mean((0, 1)) for run in runs]).mean(0)
+    def read(runs: Iterator[ParticleTrace], _: slice) -> dict[str, Tensor]:
+        values, weights = [], []
+        for run in runs:
+            values.append(outcome(run, site))
+            if run.beside:
+                # Particles count as what is observed without y is likely under them.
+                weight = log_weights(run.weighing(run.beside))
+                size = torch.broadcast_shapes(weight.shape, values[-1].shape[:3])
+                values[-1] = values[-1].expand(*size, *values[-1].shape[3:])
+                weights.append(weight.expand(size).flatten(0, 1))
+        if not weights:
+            return {"y": torch.stack([each.mean((0, 1)) for each in values]).mean(0)}
+        share = shares(torch.cat(weights))
+        particles = torch.cat([each.flatten(0, 1) for each in values])
+        return {"y": (share.reshape(*share.shape, *[1] * (particles.dim() - 2)) * particles).sum(0)}
 
-    return runs_by_replicate(result, (x,), read, masks, imputations, seed)
+    return read_runs(result, (x,), read, masks, imputations, seed)["y"]
 
 
 def predictive_log_likelihood(
@@ -90,7 +99,7 @@ def predictive_log_likelihood(
         log 1/(LK) Σ_{l,k} p(y | x̃_{l,k}),
 
     the bound ℒ_{L,K} of the fit (LEX, eq. 8), without penalties; it rises to `log p(y | x)` with
-    L and K.
+    L and K. Where the program observes something without y, its own bound is subtracted.
 
     Args:
         result, x, masks, imputations, seed: as in :func:`predictive`.
@@ -102,41 +111,15 @@ def predictive_log_likelihood(
     """
     result.check(x, y)
 
-    def read(runs: Iterator[ParticleTrace], rows: slice) -> Tensor:
-        bounds = torch.stack([mean_weight(run) for run in runs])
-        bound = torch.logsumexp(bounds, 0) - math.log(len(bounds))
-        if bound.dim() == 1:
-            return bound
-        # Σ_c y_c log p(c | x): labels of probability 0 count nothing.
-        share = y[rows].mT
-        return torch.where(share > 0.0, share * bound, 0.0).sum(0)
+    def read(runs: Iterator[ParticleTrace], rows: slice) -> dict[str, Tensor]:
+        bound = log_likelihood(runs)
+        if bound.dim() > 1:
+            # Σ_c y_c log p(c | x): labels of probability 0 count nothing.
+            share = y[rows].mT
+            bound = torch.where(share > 0.0, share * bound, 0.0).sum(0)
+        return {"y": bound}
 
-    return runs_by_replicate(result, (x, y), read, masks, imputations, seed)
-
-
-def runs_by_replicate(
-    result: FitResult,
-    args: tuple[Tensor, ...],
-    read: Callable[[Iterator[ParticleTrace], slice], Tensor],
-    masks: int,
-    imputations: int,
-    seed: int,
-    most: int | None = None,
-) -> Tensor:
-    """Values `(R, N, …)` that `read` takes from the runs of each chunk of rows, by replicate."""
-    x = args[0]
-    layers = layer_widths(result.model)
-    chunk = rows_at_once(x, masks * imputations, most, layers=layers)
-    found = []
-    with drawing(seed, x.device):
-        for model, guide in zip(result.models, result.guides, strict=True):
-            program = FittedProgram(model, guide, (x[:1],), masks)
-            parts = []
-            for rows in row_chunks(len(x), chunk):
-                runs = program.runs(tuple(column[rows] for column in args), imputations)
-                parts.append(read((run for run, _ in runs), rows))
-            found.append(torch.cat(parts))
-        return torch.stack(found)
+    return read_runs(result, (x, y), read, masks, imputations, seed)["y"]
 
 
 def prediction_scores(
@@ -257,32 +240,6 @@ def _mean_over(
     mixed = [c for c in classes if 0 < (labels == c).sum() < len(labels)]
     found = [float(score(labels == c, values[:, c])) for c in mixed]
     return sum(found) / len(found) if found else math.nan
-
-
-def outcome(run: ParticleTrace, site: str = "y") -> Tensor:
-    """Probabilities `(K, L, B, C)` of a run's outcome, or its mean `(K, L, B)`; K or L may be 1."""
-    if site not in run.sites:
-        raise ValueError(f"the program has no sample site {site!r}; it has {list(run.sites)}")
-    distribution = run.sites[site].distribution
-    values = distribution_targets(distribution)
-    return values.reshape((1,) * (3 - len(distribution.batch_shape)) + tuple(values.shape))
-
-
-def log_weights(run: ParticleTrace) -> Tensor:
-    """`log p(y | x̃)` by particle, `(…, K, L, B)`, labels first of probabilities; K or L may be
-    1."""
-    weight = run.log_weight
-    if weight is None:
-        raise ValueError("the program observes nothing in mask_particles(): y has no likelihood")
-    if weight.shape[-1] != len(run.arguments[0]):
-        raise ValueError("the program observes all rows together: no row has its own likelihood")
-    return weight.reshape((1,) * (3 - weight.dim()) + tuple(weight.shape))
-
-
-def mean_weight(run: ParticleTrace) -> Tensor:
-    """`log 1/(LK) Σ_{l,k} p(y | x̃_{l,k})` of each row, `(…, B)`."""
-    each = log_weights(run)
-    return torch.logsumexp(each, (-3, -2)) - math.log(each.shape[-3] * each.shape[-2])
 
 
 def mean_errors(values: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:

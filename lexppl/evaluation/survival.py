@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lexppl.evaluation.prediction import runs_by_replicate
+from lexppl.explanation.sampler import read_runs
 from lexppl.extras import extra_library
 from lexppl.inference.objective.program import ParticleTrace
 from lexppl.inference.training.result import FitResult
@@ -34,11 +34,12 @@ SETTLED = 1e-10  # Change of the mean log-likelihood of a row, in nats, below wh
 def log_hazards(result: FitResult, x: Tensor, masks: int, imputations: int, seed: int) -> Tensor:
     """f of every particle, `(R, P, N)`: masks, imputations, and cross-fitted predictors."""
 
-    def read(runs: Iterator[ParticleTrace], _: slice) -> Tensor:
+    def read(runs: Iterator[ParticleTrace], _: slice) -> dict[str, Tensor]:
         each = [_hazards(run).components for run in runs]
-        return torch.cat([values.flatten(0, -2) for values in each]).mT
+        return {"hazards": torch.cat([values.flatten(0, -2) for values in each]).mT}
 
-    return runs_by_replicate(result, (x,), read, masks, imputations, seed).mT.contiguous()
+    found = read_runs(result, (x,), read, masks, imputations, seed)
+    return found["hazards"].mT.contiguous()
 
 
 def _hazards(run: ParticleTrace) -> PartialLikelihood | ProportionalHazards:
@@ -117,12 +118,13 @@ def predict_survival(
     if when.dim() != 1 or len(when) == 0:
         raise ValueError(f"times must have shape (T,), T >= 1; they have {tuple(when.shape)}")
 
-    def read(runs: Iterator[ParticleTrace], rows: slice) -> Tensor:
+    def read(runs: Iterator[ParticleTrace], rows: slice) -> dict[str, Tensor]:
         own = None if stratum is None else stratum[rows]
-        return torch.stack([_survival(_hazards(run), when, own) for run in runs]).mean(0).mT
+        curves = torch.stack([_survival(_hazards(run), when, own) for run in runs])
+        return {"survival": curves.mean(0).mT}
 
     most = max(1, 2**22 // max(1, masks * imputations * len(when)))
-    return runs_by_replicate(result, (x,), read, masks, imputations, seed, most)
+    return read_runs(result, (x,), read, masks, imputations, seed, most=most)["survival"]
 
 
 def _survival(hazards: Any, when: Tensor, stratum: Tensor | None) -> Tensor:

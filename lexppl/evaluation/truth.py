@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -17,8 +17,10 @@ from torch import Tensor
 
 from lexppl.argument_checks import fraction, int_between, refuse_not_finite
 from lexppl.data.synthetic import AdditiveBranch, ProductBranch, SyntheticSet, synthetic_set
-from lexppl.evaluation.prediction import check_binary, mean_weight
-from lexppl.inference.predictive import FittedProgram, drawing, row_chunks, rows_at_once
+from lexppl.evaluation.prediction import check_binary
+from lexppl.explanation.sampler import log_likelihood, read_runs
+from lexppl.inference.objective.program import ParticleTrace
+from lexppl.inference.predictive import row_chunks, rows_at_once
 from lexppl.inference.training.result import FitResult
 
 
@@ -456,18 +458,17 @@ def oracle_gaps(
 ) -> tuple[OracleGap, ...]:
     """:func:`oracle_gap` of each replicate of a fit, both parts from the same L draws of masks."""
     result.check(x, y)
-    chunk = rows_at_once(x, masks * imputations)
-    gaps = []
-    for model in result.models:
-        drawn, likelihoods = [], []
-        with drawing(seed, x.device):
-            program = FittedProgram(model, None, (x[:1], y[:1]), masks)
-            for rows, labels in zip(x.split(chunk), y.split(chunk), strict=True):
-                ((run, _),) = program.runs((rows, labels), imputations)
-                if site not in run.sites:
-                    raise ValueError(f"the program has no site {site!r}; it has {list(run.sites)}")
-                drawn.append(torch.as_tensor(run.sites[site].value))
-                likelihoods.append(mean_weight(run))
-        found, likelihood = torch.cat(drawn, 1), torch.cat(likelihoods)
-        gaps.append(oracle_gap(found, oracle, x, y, truth=truth, log_likelihood=likelihood))
-    return tuple(gaps)
+
+    def read(runs: Iterator[ParticleTrace], _: slice) -> dict[str, Tensor]:
+        (run,) = runs
+        if site not in run.sites:
+            raise ValueError(f"the program has no site {site!r}; it has {list(run.sites)}")
+        drawn = torch.as_tensor(run.sites[site].value).movedim(0, 1)
+        return {"masks": drawn, "likelihood": log_likelihood([run])}
+
+    alone = replace(result, guides=[None] * result.replicates)
+    found = read_runs(alone, (x, y), read, masks, imputations, seed)
+    return tuple(
+        oracle_gap(drawn.movedim(1, 0), oracle, x, y, truth=truth, log_likelihood=likelihood)
+        for drawn, likelihood in zip(found["masks"], found["likelihood"], strict=True)
+    )

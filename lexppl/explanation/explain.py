@@ -41,7 +41,9 @@ def explain(
     that all rows share, by any sampler: `explain(model, x, samples=mcmc.get_samples())`.
 
     E[z | x] needs no draws where the masks' distribution states it: with `draws=0` it is exact, and
-    as fast as the selector. Without y, masks are draws of p(z | x). With y they are draws of
+    as fast as the selector. Without y, masks are draws of p(z | x); where the program observes
+    something without y too, such as x, a second response or a `pyro.factor`, "given x" is given
+    that as well, here and below, and the masks are weighed by it. With y they are draws of
 
         p(z | x, y) ∝ p(z | x) p(y | x, z),    p(y | x, z) = E[p(y | x̃)], x̃ ~ p(x̃ | x, z),
 
@@ -52,13 +54,15 @@ def explain(
 
     which has a bias of order 1/L: `weight_ess` says on how many masks it stands, and the weights
     can be trusted where `weight_pareto_k` is below .7. With `proposals=math.inf` all masks are
-    listed, and masks, E[z | x, y] and log p(y | x) are exact.
+    listed, and masks, E[z | x, y] and log p(y | x) are exact, or where imputations are random
+    within the error of K of them for each mask.
 
     Groups, with B rows, G mask entries, C classes, D = `draws`; the attribute `draws` of each says
     what its draws are:
 
-    - `predictions`, given x alone. Each latent of event shape (G,) inside `mask_particles()`, by
-      its site's name (`mask` for LEX), dims (chain, draw, row, feature), int8 where it is discrete;
+    - `predictions`, given x alone. Each latent of event shape (G,) inside `mask_particles()`, or
+      coin of a row (G = 1), by its site's name (`mask` for LEX), dims (chain, draw, row, feature),
+      int8 where it is discrete; values of `pyro.deterministic` there by their names;
       `importance` (chain, draw, feature), the share of rows that keep the entry; `size` (chain,
       draw, row), the number of entries kept. :func:`selection_table` and the plots show these; of a
       program whose guide draws masks given x alone, the guide's, `<site>_by_guide`, beside them.
@@ -71,7 +75,7 @@ def explain(
       numbers, and here its mean over rows `<site>_mean_over_rows` (chain, draw, feature), whose
       spread says how sure θ leaves one of a selection. With y the `importance` of masks given x and
       y (`<site>_importance` where a latent has the name itself); without such latents also those
-      masks and their `size`, which else stand in `posterior_of_rows`.
+      masks, their `size` and `pyro.deterministic` values, which else stand in `posterior_of_rows`.
     - with y: `posterior_predictive`: `y` and `y_probability` given x and y, each draw a new
       response.
     - `prior`: draws of θ from its prior; with y the `importance` of masks given x and them, and
@@ -103,13 +107,14 @@ def explain(
     value, of a sampler's S draws evenly thinned ones, with L masks each.
 
     A mask outside every plate is of all rows, dims (chain, draw, feature); one in another plate at
-    dim −1 of its entries, (chain, draw, group, feature). Such masks stand in `posterior`, all rows
-    are drawn at once, and `log_likelihood` is log p(y | x, θ_d, z_d). Up to 4,096 masks are summed
-    out exactly: of all rows, of a group given these, of a row given both. Of more, 4,096 are
-    proposed from their prior, and `weight_pareto_k`, by the plate's entries, says whether that will
-    do. Where all rows are observed as one event beside masks of rows or groups, all have one weight
-    together, and no row has a `log_evidence` or a `log_likelihood`; `weight_ess` falls with the
-    rows.
+    dim −1 of its entries, (chain, draw, group, feature); coins in a plate that is neither of rows
+    nor of a mask are the entries of a mask of all rows, (chain, draw, plate). Such masks stand in
+    `posterior`, all rows are drawn at once, and `log_likelihood` is log p(y | x, θ_d, z_d). Up to
+    4,096 masks are summed out exactly: of all rows, of a group given these, of a row given both. Of
+    more, 4,096 are proposed from their prior, and `weight_pareto_k`, by the plate's entries, says
+    whether that will do. Where all rows are observed as one event beside masks of rows or groups,
+    or rows depend on each other's masks in one log, all have one weight together, and no row has a
+    `log_evidence`; `weight_ess` falls with the rows.
 
     A chunk of rows holds tensors of at most 2^24 numbers, about 1 GiB with small networks; the
     result takes a byte for each entry of a discrete mask and 4 for each mean in float32. The same
@@ -138,7 +143,8 @@ def explain(
             there is one for each column, or x1 … xD.
         proposals: masks proposed for each draw, given y: if None 4, of one pool; 100 in a program
             with latents outside `mask_particles()`, or all masks where there are no more; 4,096 of
-            masks that rows share. `math.inf` for all masks, of which there may be 4,096.
+            masks that rows share. `math.inf` for all masks, of which there may be 4,096; with
+            random imputations give `imputations` too.
         held_out: whether the fit or the sampler has not learned from these rows.
         penalty: λ in nats for each entry kept, of a fit or a program for a range of them
             (:class:`lexppl.models.PenaltyConditioned`); None for the λ that it has.

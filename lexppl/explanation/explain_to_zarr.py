@@ -6,7 +6,7 @@ import io
 import json
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -23,7 +23,7 @@ from lexppl import __version__
 from lexppl.argument_checks import int_at_least
 from lexppl.explanation.explained_rows import BLOCK, TablePart, explained_rows
 from lexppl.explanation.given_program import sampled_draws
-from lexppl.explanation.posterior_files import EXTRA, ZarrPosterior
+from lexppl.explanation.posterior_files import EXTRA, RUN, ZarrPosterior
 from lexppl.explanation.program_sites import ProgramSites, sites_of
 from lexppl.explanation.row_plan import LEAST_DRAWS, Explaining, needs_draws
 from lexppl.extras import extra_library
@@ -33,7 +33,7 @@ from lexppl.inference.contexts import keep_parameters_local
 from lexppl.inference.predictive import drawing
 from lexppl.inference.training.result import FitResult
 from lexppl.inference.training.rows import as_read
-from lexppl.sealed_files import named, refused_by_name, replace_folder, write_whole
+from lexppl.sealed_files import clear, held, named, put_folder, refused_by_name, remove, write_whole
 from lexppl.threads import evaluating
 from lexppl.workers import check_workers, fixed_threads, outcomes
 
@@ -203,7 +203,7 @@ def _together(parts: Sequence[Any]) -> Any:
 
 MOST_BYTES = 2**25  # What a chunk's masks, means and rows take at most, by default
 MOST_BLOCKS = 100  # Of a chunk, by default
-PARTIAL, STORE, RUN, PIECES = ".partial", "posterior.zarr", "run.json", "the chunks"
+PARTIAL, STORE, PIECES = ".partial", "posterior.zarr", "the chunks"
 # What is kept of a chunk that is done, beside its sums over rows: their number, and a hash of
 # rows that had to be read, and the checksums of its files.
 ROWS, IDENTITY, FILES = "rows", "identity", "files"
@@ -295,7 +295,16 @@ def explain_to_zarr(
     if rows_per_chunk is not None and int_at_least("rows_per_chunk", rows_per_chunk) % BLOCK:
         raise ValueError(f"rows_per_chunk must be a multiple of {BLOCK}; it is {rows_per_chunk}")
     target = Path(path).expanduser().resolve()
+    aside = target.with_name(target.name + PARTIAL)
     is_there = FileExistsError(f"{str(target)!r} is there; give overwrite=True to replace it")
+
+    def refuse_present() -> None:
+        if target.exists() and not overwrite:
+            with suppress(OSError):
+                aside.rmdir()  # Empty, where another process has ended since.
+            raise is_there
+
+    clear(target)
     if target.exists() and not (overwrite or (target / RUN).is_file()):
         raise is_there
     if not target.parent.is_dir():
@@ -304,7 +313,6 @@ def explain_to_zarr(
     how.check()
     source = RowSource(rows, encoding, with_y)
     first = encoded_piece(source.first(BLOCK), encoding, with_y, result)
-    aside = target.with_name(target.name + PARTIAL)
     size = rows_per_chunk or 0
     task = _settled(ChunkTask(result, how, encoding, with_y, keep_x, size, first, aside))
     run: dict[str, Any] = {
@@ -315,20 +323,22 @@ def explain_to_zarr(
         "the settings": fingerprint((vars(task.how), with_y, keep_x)),
         "rows_per_chunk": task.size,
     }
+    # A folder of the run's own: a process of another one may still write there when that is over.
+    task = replace(task, aside=aside / fingerprint(run))
     if target.exists() and not overwrite:
         with refused_by_name(target / RUN):
             finished = json.loads((target / RUN).read_text(encoding="utf-8"))
         if finished == {**run, PIECES: [source.identity_of(p) for p in source.pieces(task.size)]}:
             return target
         raise is_there
-    with named(target):
+    aside.mkdir(exist_ok=True)
+    with named(target), held(aside):
+        refuse_present()
         _begin(aside, run, overwrite)
-        found = _explained(task, source, (client, jobs, threads), progress)
-        run[PIECES] = task.identities()
-        (task.store.path / RUN).write_text(json.dumps(run, indent=1), encoding="utf-8")
-        task.store.finish(*found)
-        replace_folder(task.store.path, target)
-    shutil.rmtree(aside)
+        means, files, run[PIECES] = _explained(task, source, (client, jobs, threads), progress)
+        task.store.finish(means, files, run)
+        put_folder(task.store.path, target, refuse_present)
+        shutil.rmtree(aside, ignore_errors=True)
     return target
 
 
@@ -383,11 +393,6 @@ class ChunkTask:
         np.savez(content, **held)
         write_whole(self.done(number), content.getbuffer())
 
-    def identities(self) -> list[str | None]:
-        """Hashes of the rows of all chunks that are done; None of rows in files."""
-        numbers = [int(file.stem) for file in sorted(self.aside.glob("*.npz"))]
-        return [str(self.mark(number)[IDENTITY]) or None for number in numbers]
-
     def done(self, number: int) -> Path:
         """Path of the file that a finished chunk has."""
         return self.aside / f"{number:08d}.npz"
@@ -436,21 +441,24 @@ def _begin(aside: Path, run: dict[str, Any], overwrite: bool) -> None:
     note = aside / RUN
     with refused_by_name(note):
         found = json.loads(note.read_text(encoding="utf-8")) if note.is_file() else None
-    other = [] if found is None else [name for name in run if found.get(name) != run[name]]
+        other = [] if found is None else [name for name in run if found.get(name) != run[name]]
     if other and not overwrite:
         raise ValueError(
             f"{str(aside)!r} has chunks of another run, which differs in {', '.join(other)}: make "
             "the same call to go on with it, give another path, or overwrite=True to begin anew"
         )
-    if other or not (aside / STORE).is_dir():
-        shutil.rmtree(aside, ignore_errors=True)
+    if found is None or other or not (aside / fingerprint(run) / STORE).is_dir():
+        # Chunks without a note may be of another run.
+        for path in aside.iterdir():
+            remove(path)
         write_whole(note, json.dumps(run, indent=1).encode())
 
 
 def _explained(
     task: ChunkTask, source: RowSource, where: tuple[Any, int, int], progress: bool
-) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    """Explain what is not done yet; the means over all rows, and the checksums of files."""
+) -> tuple[dict[str, np.ndarray], dict[str, str], list[str | None]]:
+    """Explain what is not done yet; the means over all rows, the checksums of files, and hashes of
+    the chunks' rows, None of rows in files."""
     client, jobs, threads = where
     count = 0
 
@@ -490,13 +498,15 @@ def _explained(
                 bar.update()
     sums: dict[str, np.ndarray] = {}
     files: dict[str, str] = {}
+    pieces: list[str | None] = []
     for number in range(count):
         held = task.mark(number)
         files |= json.loads(str(held[FILES]))
+        pieces.append(str(held[IDENTITY]) or None)
         for name in held.keys() - {IDENTITY, FILES}:
             sums[name] = held[name] + sums.get(name, 0)
     total = int(sums.pop(ROWS))
-    return {name: values / total for name, values in sums.items()}, files
+    return {name: values / total for name, values in sums.items()}, files, pieces
 
 
 def _parameter(result: FitResult) -> Tensor | None:

@@ -14,7 +14,6 @@ from torch import Tensor
 
 from lexppl import __version__
 from lexppl.effects import weights_first
-from lexppl.explanation.draws import RESPONSE, without_new_responses
 from lexppl.explanation.given_program import (
     as_fitted,
     refuse_uncovered,
@@ -38,6 +37,7 @@ from lexppl.explanation.reading.masks import (
     MARKOV_CHAINS,
     PRIOR,
 )
+from lexppl.explanation.row_draws import RESPONSE, without_new_responses
 from lexppl.explanation.row_plan import (
     OF_ITS_OWN,
     SHARED,

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 from xarray.indexes import PandasIndex
 
-from lexppl.explanation.draws import RowDraws, by_draw, log_mean
 from lexppl.explanation.names import SharedDims, entry_names, feature_names
 from lexppl.explanation.program_sites import (
     FEATURE,
@@ -28,6 +27,7 @@ from lexppl.explanation.program_sites import (
 from lexppl.explanation.reading import masks as named
 from lexppl.explanation.reading.images import EVENT, FEATURE_MAP, feature_map_of, map_dimensions
 from lexppl.explanation.reading.masks import GIVEN_Y, GUIDED, KINDS, STATED, STRENGTH
+from lexppl.explanation.row_draws import RowDraws, by_draw, log_mean
 from lexppl.inference.contexts import SUBSAMPLED
 
 if TYPE_CHECKING:

@@ -1,5 +1,6 @@
 """Posteriors as files: netCDF with a checksum, and Zarr stores that are written part by part."""
 
+import json
 import os
 import re
 from collections.abc import Mapping
@@ -7,6 +8,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import xarray as xr
 
@@ -101,16 +103,23 @@ def load_posterior(path: str | os.PathLike[str]) -> Posterior:
 
 
 def _read(file: BytesIO) -> Posterior:
+    with h5py.File(file) as held:
+        # Before coordinates, which are read on opening.
+        if (declared := _declared(held)) > MOST_UNPACKED * file.getbuffer().nbytes:
+            raise ValueError(f"it declares {declared:,} bytes of values, more than it can hold")
     found = xr.open_groups(file, engine="h5netcdf")
     try:
-        declared = sum(group.nbytes for group in found.values())
-        if declared > MOST_UNPACKED * file.getbuffer().nbytes:
-            raise ValueError(f"it declares {declared:,} bytes of values, more than it can hold")
         groups = {str(name).strip("/"): group.load() for name, group in found.items()}
     finally:
         for group in found.values():
             group.close()
     return posterior_of(groups, groups.pop("").attrs)
+
+
+def _declared(group: Any) -> int:
+    """Bytes of all values below a group of HDF5, as often as names lead to them."""
+    parts = group.values()
+    return sum(_declared(p) if isinstance(p, h5py.Group) else int(p.nbytes) for p in parts)
 
 
 def _netcdf(attrs: Mapping[str, Any], groups: Mapping[str, xr.Dataset]) -> memoryview:
@@ -132,6 +141,7 @@ ROW = "row"
 # Where xarray looks for the names of an array's dimensions, in stores of the second format, which
 # all versions of Zarr read.
 DIMENSIONS = "_ARRAY_DIMENSIONS"
+RUN = "run.json"  # What a store was made of
 FILES, FILES_FORMAT = "files.json", 1  # The store's list of its files, with their checksums
 
 
@@ -158,7 +168,8 @@ def open_posterior(path: str | Path, chunks: Any = None) -> Posterior:
     if not any((path / name).is_file() for name in (".zgroup", FILES)):
         raise FileNotFoundError(f"there is no Zarr store {str(path)!r}")
     has_list = (path / FILES).is_file()
-    files = read_sealed(path / FILES, FILES_FORMAT)["files"] if has_list else {FILES: ""}
+    with refused_by_name(path / FILES):
+        files = {**read_sealed(path / FILES, FILES_FORMAT)["files"]} if has_list else {FILES: ""}
     for name, written in files.items():
         if not (path / name).is_file():
             raise UnreadableFileError(
@@ -167,7 +178,8 @@ def open_posterior(path: str | Path, chunks: Any = None) -> Posterior:
                 'older one and trusted, read that by xarray.open_datatree(path, engine="zarr")',
             )
         refuse_changed(path / name, checksum(path / name), written)
-    tree = xr.open_datatree(path, engine="zarr", chunks=chunks)
+    with refused_by_name(path):
+        tree = xr.open_datatree(path, engine="zarr", chunks=chunks)
     groups = {str(name): group.to_dataset() for name, group in tree.children.items()}
     return posterior_of(groups, {str(name): value for name, value in tree.attrs.items()})
 
@@ -253,14 +265,20 @@ class ZarrPosterior:
                     files[file] = written_checksum(self.path / file)
         return files
 
-    def finish(self, means: Mapping[str, np.ndarray], files: Mapping[str, str]) -> None:
-        """Write means over all rows by `group/name`, the list of all arrays, and that of all files
-        with their checksums, which the chunks' `files` have."""
+    def finish(
+        self, means: Mapping[str, np.ndarray], files: Mapping[str, str], run: Mapping[str, Any]
+    ) -> None:
+        """Write means over all rows by `group/name`, the list of all arrays, what the run is, and
+        the list of all files with their checksums, which the chunks' `files` have."""
         zarr = extra_library("zarr", EXTRA)
         root = self._open("r+")
         for name, values in means.items():
             root[name][...] = values
+        for left in self.path.iterdir():
+            if left.is_file() and not left.name.startswith(".z"):
+                left.unlink()  # A run was killed at its end.
         zarr.consolidate_metadata(str(self.path))
+        (self.path / RUN).write_text(json.dumps(run, indent=1), encoding="utf-8")
         checksums = {**self._checksums(), **files}
         write_sealed(self.path / FILES, {"format": FILES_FORMAT, "files": checksums})
 

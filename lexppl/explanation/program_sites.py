@@ -14,7 +14,8 @@ from torch.distributions import constraints
 
 from lexppl.distributions.support import draws_zeros_and_ones
 from lexppl.effects import BEFORE_PARTICLES, MASK_KIND, MASK_KINDS, ParticleCounts, weights_first
-from lexppl.explanation.draws import (
+from lexppl.explanation.reading.masks import BY_GUIDE
+from lexppl.explanation.row_draws import (
     is_named_value,
     is_of_all_rows,
     label_values,
@@ -22,7 +23,6 @@ from lexppl.explanation.draws import (
     value_of,
     values_by_entry,
 )
-from lexppl.explanation.reading.masks import BY_GUIDE
 from lexppl.inference.contexts import seeded
 from lexppl.inference.mask_plates import plate_of
 from lexppl.inference.objective.dependence import RESPONSE, is_response, observed_without_y

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from lexppl.argument_checks import int_at_least
-from lexppl.explanation.draws import RowDraws, draws_given_x, posterior_draws, together
 from lexppl.explanation.names import FEATURE, NamedRows
 from lexppl.explanation.posterior_arrays import PosteriorArrays
 from lexppl.explanation.program_sites import MaskSite, ProgramSites
 from lexppl.explanation.reading.masks import GIVEN_XY, GUIDE
+from lexppl.explanation.row_draws import RowDraws, draws_given_x, posterior_draws, together
 from lexppl.inference.mask_plates import MaskList, MaskTree
 from lexppl.inference.objective.program import of_first_particle
 from lexppl.inference.objective.site import Site

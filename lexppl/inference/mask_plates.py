@@ -22,12 +22,14 @@ from lexppl.inference.objective.listed_latents import (
     draw_log_prob,
     is_point,
     refuse_missing,
+    refuse_outside,
     support_of,
 )
 from lexppl.inference.objective.program import Draw, ParticleTrace
 from lexppl.inference.objective.site import Site
 
 MOST_CHECKED = 4_096  # Joint values with which a tree is checked, and all that are listed for it
+MOST_DRAWN = 512  # Joint values that are drawn, where there are more
 FEW_VALUES, FEW_SHIFTS = 5, 2  # Values of each latent, and shifts of them, where values are drawn
 
 Again = Callable[[int, Draw], ParticleTrace]  # Another run with so many masks, and these values
@@ -78,7 +80,7 @@ class MaskTree:
         """The tree of a program's random latents in the mask plate: masks of groups and rows have
         weights of their own where :func:`_confirmed` shows that no term depends on those of other
         entries; else all groups' are summed as one, or all together."""
-        others = [site.name for site in run.mask_sites if is_random(site)]
+        others = [s.name for s in run.mask_sites if is_random(s) and s.name not in run.unobserved]
         masks = list(dict.fromkeys([*masks, *others]))
         plates = {name: plate_of(run.sites[name]) for name in masks}
         observed = {plate_of(site) for site, _ in run.weighted if site.observed}
@@ -93,13 +95,14 @@ class MaskTree:
             levels = {n: names.index(p) if p in names else 0 for n, p in plates.items()}
             above = _under_all(run, names)
             apart = bool(above) and len(above[-1]) == len(run.arguments[0])
-            tree = _confirmed(cls(names, above, levels, apart), run, again)
-            if tree is not None:
+            tree = cls(names, above, levels, apart)
+            # The last one, of a single weight, always holds.
+            if (confirmed := _confirmed(tree, run, again)) is not None:
+                tree = confirmed
                 break
-        found = tree or cls((None,), (), dict.fromkeys(masks, 0))
-        if len(trees) > 1 and len(found.plates) < 3:
+        if len(trees) > 1 and len(tree.plates) < 3:
             try:
-                MaskList(run, found, MOST_JOINT)
+                MaskList(run, tree, MOST_JOINT)
             except ValueError as error:
                 of_groups = [name for name in events if plates[name] in groups]
                 raise ValueError(
@@ -107,7 +110,7 @@ class MaskTree:
                     "posterior group by group: give each row one group, such as mask[..., group, "
                     f":] with the numbers of groups in a column of x. Jointly, {error}"
                 ) from None
-        return found
+        return tree
 
     def level_of(self, site: Site) -> int:
         """The place in `plates` of a site's plate, or of all rows."""
@@ -149,6 +152,7 @@ class MaskTree:
         """Refuse a list, of which a run is given, whose probabilities do not add up to one."""
         for level in sorted({self.levels[name] for name in listed.names}):
             names = [name for name in listed.names if self.levels[name] == level]
+            refuse_outside([run.sites[name] for name in names])
             total: Tensor | float = 0.0
             for name in names:
                 value = entry_log_prob(run.sites[name], True)[0]
@@ -212,11 +216,12 @@ def _confirmed(tree: MaskTree, run: ParticleTrace, again: Again) -> MaskTree | N
     The terms of a run in which all entries have the same place in their list of values are compared
     with those of runs in which entries with a 1 in a binary digit of their number are shifted by s
     places, for each digit and each s, so that every two entries take every two values; and of a run
-    of all joint values, where these are few enough. −∞ equals −∞.
+    of all joint values, or of 512 drawn ones where there are more than 4,096. −∞ equals −∞.
     """
     below = {level for level in tree.levels.values() if level}
-    outer = {name for site, _ in run.weighted for name, _ in site.outer}
-    if not below or (tree.is_of_rows and tree.plates[-1] in outer):
+    rows = (tree.plates[-1], 0)
+    outside = all(rows in site.outer for site, _ in run.weighted)
+    if not below or (tree.is_of_rows and outside):
         return tree
     check = _TreeCheck(tree, run, again)
     if len(tree.plates) == 3:
@@ -229,7 +234,7 @@ class _TreeCheck:
 
     def __init__(self, tree: MaskTree, run: ParticleTrace, again: Again) -> None:
         self.tree, self._again = tree, again
-        random = [s for s in run.drawn if is_random(s)]
+        random = [s for s in run.drawn if is_random(s) and s.name not in run.unobserved]
         self.exact = all(site.name in tree.levels for site in random)
         self._sites = [s for s in random if s.name in tree.levels]
         try:
@@ -252,10 +257,8 @@ class _TreeCheck:
         for size in self.counts:
             count //= size
             self.base.append(places // count % size)
-        self._table = [self._by_entry(value) for value in self.terms(self.base)]
-
-    def _by_entry(self, terms: Tensor) -> Tensor:
-        return terms.reshape(*self.counts, terms.shape[-1])
+        terms = self.terms(self.base)
+        self._table = [value.reshape(*self.counts, value.shape[-1]) for value in terms]
 
     def terms(self, index: Index) -> list[Tensor]:
         """By plate the terms at the values of these places, `(M, E)`."""
@@ -330,21 +333,23 @@ class _TreeCheck:
         each = max(1, MOST_CHECKED * 16 // (len(self.base[0]) * self.digits))
         designs = [self.base]
         designs += [self.shifted(d, s) for s in shifts[:each] for d in range(self.digits)]
-        if (joint := self._jointly(tree)) is not None:
-            designs.append(joint)
+        designs += [self._jointly(tree)]
         return all(self._is_as_known(tree, index) for index in designs)
 
-    def _jointly(self, tree: MaskTree) -> Index | None:
-        """Places of all joint values of all entries, if few enough."""
+    def _jointly(self, tree: MaskTree) -> Index:
+        """Places of all joint values of all entries, or of drawn ones where there are too many, in
+        which any three entries and more take any values together."""
         entries = [1, *(len(above) for above in tree.above)]
-        counts = [
-            c for c, n in zip(self.counts, entries, strict=True) for _ in range(n if c > 1 else 1)
-        ]
-        if not self.exact or math.prod(counts) > MOST_CHECKED:
-            return None
-        grid = torch.cartesian_prod(*(torch.arange(c, device=self.base[0].device) for c in counts))
         sizes = [n if c > 1 else 1 for c, n in zip(self.counts, entries, strict=True)]
-        return list(grid.reshape(len(grid), -1).split(sizes, -1))
+        counts = [c for c, n in zip(self.counts, sizes, strict=True) for _ in range(n)]
+        device = self.base[0].device
+        if self.exact and math.prod(counts) <= MOST_CHECKED:
+            grid = torch.cartesian_prod(*(torch.arange(c, device=device) for c in counts))
+            return list(grid.reshape(len(grid), -1).split(sizes, -1))
+        number = MOST_DRAWN if self.exact else len(self.base[0])
+        with seeded(0, device):
+            pairs = zip(self.counts, sizes, strict=True)
+            return [torch.randint(c, (number, n), device=device) for c, n in pairs]
 
     def _is_as_known(self, tree: MaskTree, index: Index) -> bool:
         for level, own in enumerate(self.terms(index)):

@@ -38,7 +38,6 @@ class FittedProgram:
         guide: its guide, or None.
         few: a few rows as arguments of model and guide.
         draws: D.
-        propose_masks: draw masks from the guide, as proposals for `p(z | x, y)`.
         outer: whether latents stand outside the mask plate; None to look.
         plates: names of the plates over rows; None to look.
         from_prior: draw what is outside the mask plate from its prior.
@@ -51,7 +50,6 @@ class FittedProgram:
         few: tuple[Any, ...],
         draws: int,
         *,
-        propose_masks: bool = False,
         outer: bool | None = None,
         plates: Collection[str] | None = None,
         from_prior: bool = False,
@@ -74,7 +72,7 @@ class FittedProgram:
                 kept = {name: n for name, n in drawn.items() if not _in_plates(n, plates)}
                 self._drawn_with_rows |= len(kept) < len(drawn)
                 self._shared.append(kept)
-        self._guides = self._guides_of(propose_masks)
+        self._guides = self._guides_of(False)
 
     def _guides_of(self, propose_masks: bool) -> list[Guide | None]:
         """The guides to run rows with: one for all draws, or one a draw of shared latents."""

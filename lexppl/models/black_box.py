@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from lexppl.argument_checks import int_at_least, one_of, refuse_not_finite
 from lexppl.data.texts import Vocabulary
+from lexppl.distributions.support import distribution_targets
 from lexppl.models.adapters import (
     ONE_OUTPUT,
     Adapted,
@@ -26,7 +27,7 @@ from lexppl.models.adapters import (
     name_of,
 )
 from lexppl.models.calls import Answers, Calls, identity_of, table_keys, tensor_keys
-from lexppl.models.likelihoods import Likelihood, distribution_targets
+from lexppl.models.likelihoods import Likelihood
 from lexppl.threads import ONE_THREAD, evaluating
 
 Task = Literal["classification", "regression"]

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from lexppl.fingerprint import fingerprint
+from lexppl.sealed_files import named, sync
 from lexppl.summary import counted
 
 KEY_BYTES = 16
@@ -112,10 +113,12 @@ class Answers:
         content["key"], content["outputs"] = np.array(keys, f"V{KEY_BYTES}"), outputs
         content["check"] = [_check(record) for record in content]
         file = self.folder / f"{self.identity}-{outputs.shape[1]}-{self._own}{os.getpid()}.rows"
-        with file.open("ab") as opened:
+        with named(file), file.open("ab") as opened:
+            # A full disk may have cut a record short.
+            opened.truncate(opened.tell() // content.itemsize * content.itemsize)
             opened.write(content.tobytes())
-            opened.flush()
-            os.fsync(opened.fileno())
+        sync(file)
+        sync(self.folder)
 
     def _read(self, file: Path) -> None:
         kind = _record(int(file.stem.split("-")[1]))

@@ -13,7 +13,7 @@ from torch.nn.functional import logsigmoid
 
 from lexppl.argument_checks import finite_float, int_at_least
 from lexppl.configured import Configured
-from lexppl.distributions.support import lists_labels, refuse_labels
+from lexppl.distributions.support import refuse_labels
 
 
 def refuse_values(expected: str, y: Tensor, wrong: Tensor) -> None:
@@ -25,15 +25,6 @@ def refuse_values(expected: str, y: Tensor, wrong: Tensor) -> None:
         raise ValueError(
             f"{expected}; {len(places)} of {len(y)} are not, the first in row {row}: {first}"
         )
-
-
-def distribution_targets(distribution: Any) -> Tensor:
-    """Probabilities of a distribution of labels, `(…, C)`, or another distribution's mean,
-    `(…)`."""
-    if not lists_labels(distribution):
-        return distribution.mean
-    labels = distribution.enumerate_support(expand=False)
-    return torch.as_tensor(distribution.log_prob(labels)).exp().movedim(0, -1)
 
 
 class Likelihood(Configured, nn.Module, ABC):

@@ -57,9 +57,10 @@ from lexppl.sealed_files import (
     with_seal,
     write_whole,
 )
-from lexppl.threads import own_random_state
+from lexppl.threads import ONE_THREAD, own_random_state
 
 
+@ONE_THREAD
 def save(result: FitResult, folder: str | Path) -> None:
     """Write a fitted explainer: `weights.safetensors`, whose metadata has the description.
 
@@ -192,6 +193,7 @@ class _Bounded(TorchDispatchMode):
         return func(*args, **kwargs)
 
 
+@ONE_THREAD
 def load(
     folder: str | Path,
     *,

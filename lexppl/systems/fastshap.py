@@ -13,14 +13,13 @@ from torch import Tensor, nn
 from lexppl.configured import Configured
 from lexppl.distributions import ShapleyKernel
 from lexppl.distributions.computed_once import MadeOnce
-from lexppl.distributions.support import lists_labels
+from lexppl.distributions.support import distribution_targets, lists_labels
 from lexppl.effects import MASK_KIND, imputation_particles, mask_particles, penalty
 from lexppl.inference import LossTerm, NestedIWAE, Stage, System, Unscored
 from lexppl.models.architectures.base import Architecture, architecture_of, predictor_of
 from lexppl.models.grouping import Grouping
 from lexppl.models.imputers.simple import constant_imputer
 from lexppl.models.lex import LEX, observe
-from lexppl.models.likelihoods import distribution_targets
 from lexppl.models.missing import possible_entries
 from lexppl.models.predictor import check_classes
 from lexppl.models.regimes import frozen

@@ -10,13 +10,14 @@ from pyro.distributions.util import broadcast_shape
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from lexppl.evaluation.prediction import outcome
-from lexppl.explanation.draws import RESPONSE, value_of
 from lexppl.explanation.program_sites import ProgramSites, sites_of
+from lexppl.explanation.row_draws import RESPONSE, value_of
+from lexppl.explanation.sampler import outcome
 from lexppl.inference.contexts import keep_parameters_local, seeded
 from lexppl.inference.objective.program import ParticleTrace, Site, row_marginals
 from lexppl.inference.predictive import FittedProgram, drawing, rows_at_once
 from lexppl.inference.training.result import FitResult
+from lexppl.threads import ONE_THREAD
 
 Part = TypeVar("Part")
 
@@ -109,6 +110,7 @@ def row_importances(result: FitResult, x: Tensor, masks: int, seed: int) -> Tens
     return _over_replicates(result, x, reading, masks, seed)
 
 
+@ONE_THREAD
 def _over_replicates(
     result: FitResult,
     x: Tensor,

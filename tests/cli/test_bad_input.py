@@ -327,3 +327,18 @@ def test_rows_that_stay_together_need_folds(tmp_path, capsys):
     assert code == 2 and "--group job: of rows in folds: two --replicates or more" in error
     code, error = refused(capsys, tmp_path, *words, "--group", "job", "--time", "day")
     assert code == 2 and "--time day: give one of the two" in error
+
+
+@pytest.mark.parametrize("words", ["explain", "explain --target income", "compare", "impute"])
+def test_a_folder_of_tables_is_no_table(tmp_path, capsys, words):
+    (tmp_path / "tables").mkdir()
+    for name in ("one", "two"):
+        people().to_csv(tmp_path / "tables" / f"{name}.csv", index=False)
+    command, *options = words.split()
+    if command == "explain":
+        options += ["--out", str(tmp_path / "results")]
+    if command == "compare":
+        options += ["--methods", "lex"]
+    code, line = refused(capsys, tmp_path, command, str(tmp_path / "tables"), *options)
+    assert code == 2
+    assert "tables is a folder with 'one.csv': give a file for a table" in line

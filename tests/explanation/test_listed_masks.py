@@ -164,7 +164,7 @@ WIDE = torch.zeros(2, 13)
     ("program", "x", "y", "told"),
     [
         (Subsets(bernoulli), WIDE, WIDE[:, 0], "8192 masks.*limit = 4096.*proposals=4"),
-        (gaussian(), *rows(4), r"\['x_imputed'\] are random.*K imputations.*proposals=4"),
+        (gaussian(), *rows(4), r"\['x_imputed'\] are random.*imputations=K.*proposals=4"),
         (
             Subsets(lambda x: dist.Dirichlet(x.exp())),
             WIDE[:, :3],

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from lexppl.arviz_compatibility import pareto_smoothed
-from lexppl.explanation.draws import pareto_k
+from lexppl.explanation.row_draws import pareto_k
 
 
 def of_arviz(log_weights):

@@ -1,6 +1,7 @@
 """A fit that is stopped and goes on is, to the bit, one that was never stopped."""
 
 import errno
+import io
 import os
 import pickle
 import re
@@ -9,6 +10,7 @@ import sys
 import warnings
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pyro
@@ -43,6 +45,7 @@ from lexppl.models import (
     UnmaskedPredictor,
     tree_predictor,
 )
+from lexppl.sealed_files import checksum_of
 from lexppl.systems import lex, real_x
 from tests.inference.builders import Line, explainer, table
 from tests.processes import exit_code_of, kill, killed_after
@@ -432,7 +435,7 @@ def test_a_place_that_cannot_be_written_is_refused_before_any_step(tmp_path):
 
 def test_a_full_disk_loses_no_earlier_state_and_no_fit(tmp_path, monkeypatch):
     """The fit goes on, and says once from where it can be continued."""
-    given, calls = MODULE.write_through, iter(range(100))
+    given, calls = Path.write_bytes, iter(range(100))
 
     def full(path, content):
         # The states after epochs 2 to 4 find no room.
@@ -441,7 +444,7 @@ def test_a_full_disk_loses_no_earlier_state_and_no_fit(tmp_path, monkeypatch):
             raise OSError(errno.ENOSPC, "No space left on device", str(path))
         given(path, content)
 
-    monkeypatch.setattr(MODULE, "write_through", full)
+    monkeypatch.setattr(Path, "write_bytes", full)
     settings = {**QUICK, "checkpoint": Checkpoints(tmp_path, 0)}
     with pytest.warns(CheckpointWarning) as found, pytest.raises(KilledError):
         fit(program(), (X, Y), callbacks=[killed_at(3)], **settings)
@@ -487,6 +490,22 @@ def test_a_damaged_state_is_refused_by_name(kind, tmp_path):
         fit(program(), (X, Y), **settings)
 
 
+@pytest.mark.parametrize("at_the_end", [False, True])
+def test_a_state_of_another_layout_is_refused_by_name(tmp_path, at_the_end):
+    """As another version may write it, with a checksum that fits."""
+    if at_the_end:
+        fit(program(), (X, Y), checkpoint=tmp_path, **QUICK)
+    path = tmp_path / "state.pt" if at_the_end else stopped(tmp_path)
+    state = torch.load(io.BytesIO(path.read_bytes()[64:]), weights_only=True)
+    for name in sorted(state.keys() - {"scheduler", "tuner"}):  # Of other fits
+        content = io.BytesIO()
+        torch.save({other: value for other, value in state.items() if other != name}, content)
+        path.write_bytes(checksum_of(content.getvalue()).encode() + content.getvalue())
+        with pytest.raises(ValueError, match=rf"state.pt has no '{name}': it is another") as one:
+            fit(program(), (X, Y), checkpoint=tmp_path, **QUICK)
+        assert "\n" not in str(one.value)
+
+
 def test_other_versions_are_told(tmp_path, monkeypatch):
     stopped(tmp_path)
     now = MODULE.versions()
@@ -506,7 +525,7 @@ def fit_killed(place, folder):
     if place == "between epochs":
         callbacks = [lambda epoch: kill() if epoch.number == 1 else None]
     elif place == "before a file is written":
-        MODULE.write_through = killed_after(2, MODULE.write_through)
+        Path.write_bytes = killed_after(2, Path.write_bytes)
     else:
         os.replace = killed_after(2, os.replace)
     fit(small(), (X, Y), callbacks=callbacks, checkpoint=Checkpoints(folder, 0), **KILLED)
@@ -547,8 +566,7 @@ def test_what_is_not_put_back_would_show(owner, name, tmp_path, monkeypatch):
 
 def test_two_processes_that_write_one_checkpoint_leave_a_whole_state(tmp_path, monkeypatch):
     """Another process begins to write between a state's write and its rename, and fails."""
-    checkpoint = sys.modules[SavedState.__module__]
-    original, where, begun = checkpoint.write_through, Checkpoints(tmp_path / "state"), []
+    original, where, begun = Path.write_bytes, Checkpoints(tmp_path / "state"), []
 
     def write_beside(path, content):
         original(path, content[: len(content) // 2] if begun else content)
@@ -559,7 +577,7 @@ def test_two_processes_that_write_one_checkpoint_leave_a_whole_state(tmp_path, m
 
     state = SavedState(where, {})
     other = SavedState(where, {})
-    monkeypatch.setattr(checkpoint, "write_through", write_beside)
+    monkeypatch.setattr(Path, "write_bytes", write_beside)
     with pytest.warns(CheckpointWarning, match="cannot be written"):
         state.write({"epochs": 2, "numbers": torch.zeros(3)}, first=True)
     again = SavedState(where, {}).found

@@ -374,6 +374,16 @@ def test_drawn_gradients_are_those_of_the_whole_batch(pair, monkeypatch):
     assert distance(1.3 * gradient) < FAILURE
 
 
+def test_a_fit_that_draws_is_another_draw_than_that_of_one_process_and_the_page_says_so(pair):
+    """Only what draws nothing is the same to rounding."""
+    page = (Path(__file__).parents[2] / "docs" / "scaling.md").read_text(encoding="utf-8")
+    section = " ".join(page.partition("## Several processes")[2].partition("## ")[0].split())
+    assert "such a fit is another draw of the same estimator" in section
+    assert "together they do what one does" not in section
+    values = estimates()[0], pair[0]["gradients"][0]
+    assert np.abs(values[0] - values[1]).max() > 1e-3
+
+
 def test_processes_draw_apart(pair):
     """As many draws as one process has: the gradient's variance is that of one process too."""
     one = estimates()

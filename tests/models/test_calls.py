@@ -1,6 +1,7 @@
 """What a model is sent: counted by the model itself, in one process and after a kill."""
 
 import copy
+import os
 import pickle
 import signal
 import subprocess
@@ -255,3 +256,25 @@ def test_shap_sends_as_many_rows_as_is_printed():
     explainer(ARRAY[50:54], max_evals=10 * (2 * 3 + 1), silent=True)
     # It has the row and the background beside its masks.
     assert len(model.seen) == pytest.approx(shap_rows(4, 3, 20), rel=0.05)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="file sizes are limited as POSIX does")
+def test_a_full_disk_names_the_file_of_answers_and_loses_no_later_ones(tmp_path):
+    answers = Answers(tmp_path, "model")
+    keys, outputs = [bytes([n]) * 16 for n in range(3)], np.arange(6.0).reshape(3, 2)
+    answers.add(keys[:1], outputs[:1])
+    (file,) = tmp_path.iterdir()
+    import resource
+
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (file.stat().st_size + 5, before[1]))
+        with pytest.raises(OSError, match="cannot be written") as full:
+            answers.add(keys[1:2], outputs[1:2])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert full.value.filename == str(file)
+    answers.add(keys[2:], outputs[2:])
+    assert set(Answers(tmp_path, "model").held) == {keys[0], keys[2]}

@@ -25,7 +25,7 @@ from scipy.stats import binom
 from torch import Tensor
 
 from lexppl.distributions import KSubset
-from lexppl.evaluation import log_marginal_likelihood, loo
+from lexppl.evaluation import feature_evidence, log_marginal_likelihood, loo
 from lexppl.explanation import explain
 from lexppl.inference import Enumerate, NestedIWAE
 from tests.programs.odd_check import raised_by_lexppl
@@ -35,10 +35,10 @@ from tests.programs.posterior_programs import (
     GIVEN_X,
     GIVEN_Y,
     KINDS,
-    LARGEST,
     LOO,
     LOSS,
     SEEN,
+    TABLE,
     Ingredients,
     PosteriorProgram,
     Statement,
@@ -53,12 +53,13 @@ DRAWS, POSTERIOR_DRAWS = 200, 400
 
 
 def posterior_program(name: str, seed: int) -> PosteriorProgram:
-    """The program of a kind and a seed: at most 4,096 joint values, y drawn from it."""
+    """The program of a kind and a seed: at most 4,096 joint values, or the kind's, y drawn from
+    it."""
     start = zlib.crc32(f"{name} {seed}".encode())
     for attempt in itertools.count():
         ingredients = Ingredients(start + attempt)
         found = replace(KINDS[name].build(ingredients), kind=name)
-        if found.joint_values > LARGEST:
+        if found.joint_values > KINDS[name].largest:
             continue
         if any(isinstance(s.of({}, found.x), dist.ImproperUniform) for s in found.statements[:1]):
             return replace(found, y=torch.ones(len(found.x)).double())
@@ -77,8 +78,9 @@ class Reference:
         supports = [s.support for s in latents]
         counts = [program.entries(s) for s in latents]
         sizes = [len(v) for v, n in zip(supports, counts, strict=True) for _ in range(n)]
-        index = torch.tensor(list(itertools.product(*map(range, sizes)))).reshape(-1, len(sizes))
-        parts = index.split(counts, -1)
+        every = list(itertools.product(*map(range, sizes)))
+        index = torch.tensor(every).reshape(len(every), len(sizes))
+        parts = index.split(counts, -1) if counts else ()
         self.values: Values = {
             s.name: v[part] for s, v, part in zip(latents, supports, parts, strict=True)
         }
@@ -248,8 +250,10 @@ def verdict(program: PosteriorProgram, entries: tuple[str, ...] = ENTRIES) -> Ve
     for entry in outcomes.keys() & refused:
         if outcomes[entry] == "right":
             outcomes[entry], says[entry] = "wrong", "accepted, and is to be refused"
-    # That masks are shared is no fault of a program that is left out row by row.
-    judged = [o for e, o in outcomes.items() if e != LOO or o not in ("refused", "unnamed")]
+    # That masks are shared, or several, is no fault of a program that is left out row by row.
+    judged = [
+        o for e, o in outcomes.items() if e not in (LOO, TABLE) or o not in ("refused", "unnamed")
+    ]
     judged += [o for e, o in outcomes.items() if e == LOO and LOO in refused]
     return Verdict(max(judged, key=ORDER.index, default="right"), outcomes, says)
 
@@ -258,7 +262,7 @@ def refusal(program: PosteriorProgram, error: Exception, entry: str = "") -> str
     """ "refused" where an error is ours and names a site, else "unnamed" or "raw"."""
     if not isinstance(error, ValueError | TypeError) or not raised_by_lexppl(error):
         return "raw"
-    named = any(f"'{s.name}" in str(error) for s in program.statements)
+    named = any(f"'{s.name}" in str(error) for s in program.statements) or not program.latents
     return "refused" if named else "unnamed"
 
 
@@ -350,6 +354,39 @@ def _loo(program: PosteriorProgram, reference: Reference | None) -> str | None:
     else:
         most = _error_of_draws(reference) if shared else CLOSE
     return _apart("loo", found.pointwise, reference.loo, most)
+
+
+def _table(program: PosteriorProgram, reference: Reference | None) -> str | None:
+    found = feature_evidence(program, program.x, program.y)
+    if reference is None:
+        return "accepted"
+    if program.imputations > 1:  # It has one imputation a mask.
+        return None
+    (mask,) = program.latents
+    values = reference.values[mask.name].reshape(reference.count, program.entries(mask), -1)
+    wanted = {
+        name: torch.tensordot(reference.weights(given_y), values.double(), 1).mean(0)
+        for name, given_y in (("prior", False), ("posterior", True))
+    }
+    if program.apart:
+        wanted["gain"] = torch.stack([_gain(reference, values[..., g]) for g in range(len(found))])
+    for name, numbers in wanted.items():
+        wrong = _apart(name, found[name].fillna(0.0), numbers.nan_to_num(0.0), CLOSE_MEAN)
+        if wrong is not None:
+            return wrong
+    return None
+
+
+def _gain(reference: Reference, kept: Tensor) -> Tensor:
+    """The mean over rows of log p(y_n) − log p(y_n | z_n = 0), of a mask entry `(S, rows)`."""
+    rows = []
+    for n, whole in enumerate(reference.row_evidence):
+        before = reference.before[kept[:, n] == 0]
+        if bool(before.isneginf().all()):
+            return torch.tensor(math.nan).double()
+        both = before + reference.y[kept[:, n] == 0, n]
+        rows.append(whole - both.logsumexp(0) + before.logsumexp(0))
+    return torch.stack(rows).mean()
 
 
 def _exact_draws(reference: Reference, count: int = 1000) -> dict[str, Tensor]:
@@ -562,6 +599,7 @@ def _is_vector(statement: Statement) -> bool:
 
 CHECKS: dict[str, Callable[[PosteriorProgram, Reference | None], str | None]] = {
     LOSS: _loss, EVIDENCE: _evidence, GIVEN_X: _given_x, GIVEN_Y: _given_y, LOO: _loo,
+    TABLE: _table,
 }  # fmt: skip
 
 if __name__ == "__main__":

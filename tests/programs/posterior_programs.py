@@ -25,7 +25,8 @@ from lexppl.effects import imputation_particles, mask_particles, penalty
 
 LARGEST = 4096
 LOSS, EVIDENCE, GIVEN_X, GIVEN_Y, LOO = "loss", "evidence", "given x", "given x and y", "loo"
-ENTRIES = (LOSS, EVIDENCE, GIVEN_X, GIVEN_Y, LOO)
+TABLE = "table"
+ENTRIES = (LOSS, EVIDENCE, GIVEN_X, GIVEN_Y, LOO, TABLE)
 LISTED = frozenset((LOSS, EVIDENCE, GIVEN_X, GIVEN_Y))
 SECOND, SEEN = 4, 5
 """Columns of x: a second response, and whether y is seen."""
@@ -282,11 +283,13 @@ Builder = Callable[[Ingredients], PosteriorProgram]
 
 @dataclass(frozen=True)
 class Kind:
-    """Programs of one kind: the entries that must be right, and those that must refuse."""
+    """Programs of one kind: the entries that must be right, those that must refuse, and the most
+    joint values that a program has."""
 
     build: Builder
     right: frozenset = LISTED
     refused: frozenset = frozenset()
+    largest: int = LARGEST
 
 
 KINDS: dict[str, Kind] = {}
@@ -302,7 +305,7 @@ def kind(name: str, **of: Any) -> Callable[[Builder], Builder]:
 
 # Rows
 
-APART = {"right": frozenset(ENTRIES)}
+APART = {"right": LISTED | {LOO}}
 
 
 def _rows(r: Ingredients) -> tuple[list[Statement], Of]:
@@ -428,7 +431,7 @@ def _imputed(r: Ingredients, plate: str | None) -> PosteriorProgram:
     return make(mask, hidden, y, apart=plate == "data", imputations=400)
 
 
-@kind("rows, a response with obs_mask", right=frozenset())
+@kind("rows, a response with obs_mask", **APART)
 def seen(r: Ingredients) -> PosteriorProgram:
     masks, mean = _rows(r)
     return r.program(*masks, r.respond(mean), apart=True, masked=True)
@@ -451,6 +454,13 @@ def sizes(r: Ingredients) -> PosteriorProgram:
 
     mask = Statement("mask", "latent", of, "data", every)
     return r.program(size, mask, r.respond(r.effect(mask)), apart=True)
+
+
+@kind("no mask", right=frozenset((EVIDENCE, LOO)), refused=frozenset((GIVEN_X, GIVEN_Y, TABLE)))
+def no_mask(r: Ingredients) -> PosteriorProgram:
+    slope, spread = r.weights(1), 1 + abs(float(r.normal(1)))
+    x = Statement("x", "observed", lambda v, x: dist.Normal(0.0, spread), "data", column=1)
+    return r.program(x, r.respond(lambda v, x: slope * x[:, 2]), apart=True)
 
 
 # Masks that rows share
@@ -536,6 +546,49 @@ def rare(r: Ingredients) -> PosteriorProgram:
         return effect(values, x) + weight * both * reads
 
     return r.shared(beside, mask, r.respond(mean))
+
+
+@kind("an event of three of many groups", right=frozenset((LOSS, EVIDENCE)), largest=2**13)
+def of_three(r: Ingredients) -> PosteriorProgram:
+    """One row reads a pattern of three groups, which no two of them show."""
+    r.groups = 13
+    r.sizes = {"groups": r.groups}
+    r.x[:, 0] = torch.tensor([r.random.randrange(r.groups) for _ in range(r.rows)])
+    mask = r.mask("groups", 1)
+    effect, weight = r.effect(mask), 3 * r.weights(1)
+    row = r.random.randrange(r.rows)
+    three = r.random.sample(range(r.groups), 3)
+    pattern = torch.tensor([[float(r.pick(0, 1))] for _ in three]).double()
+
+    def mean(values: Values, x: Tensor) -> Tensor:
+        here = (values[mask.name][..., three, :] == pattern).all(-1).all(-1, keepdim=True)
+        reads = (x[:, 1] == r.x[row, 1]).double()
+        return effect(values, x) + weight * here * reads
+
+    return r.shared(mask, r.respond(mean))
+
+
+@kind("a rare pair of many values", right=frozenset((LOSS, EVIDENCE)), largest=2**14)
+def rare_pair(r: Ingredients) -> PosteriorProgram:
+    """One row reads whether the masks of two groups have certain values."""
+    r.groups, entries = 2, 7
+    r.sizes = {"groups": r.groups}
+    r.x[:, 0] = torch.tensor([r.random.randrange(r.groups) for _ in range(r.rows)])
+    every = torch.tensor(list(itertools.product([0.0, 1.0], repeat=entries))).double()
+    logits, weights, weight = r.normal(entries), 0.3 * r.normal(entries), 20 * r.weights(1)
+    row, pair = r.random.randrange(r.rows), every[[r.random.randrange(128) for _ in range(2)]]
+    mask = Statement(
+        "mask", "latent", lambda v, x: dist.Bernoulli(logits=logits).to_event(1), "groups", every
+    )
+
+    def mean(values: Values, x: Tensor) -> Tensor:
+        value = values["mask"]
+        here = (value == pair).all(-1).all(-1, keepdim=True)
+        reads = (x[:, 1] == r.x[row, 1]).double()
+        return (value[..., x[:, 0].long(), :] * weights).sum(-1) + weight * here * reads
+
+    y = Statement("y", "observed", lambda v, x: dist.Normal(mean(v, x), 1.0), "data")
+    return r.shared(mask, y)
 
 
 @kind("groups behind a mask of all rows")
@@ -723,6 +776,7 @@ def _neighbours(r: Ingredients, apart: bool) -> PosteriorProgram:
         lambda v: v + 0.7 * v.flip(-2),
         lambda v: v * v.mean(-2, keepdim=True),
         lambda v: v + v.prod(-2, keepdim=True),
+        lambda v: v + 0.7 * v[..., :1, :],
     )
 
     def mean(values: Values, x: Tensor) -> Tensor:

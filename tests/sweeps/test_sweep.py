@@ -234,3 +234,34 @@ def test_a_folder_needs_rows_that_have_a_fingerprint(tmp_path):
     with pytest.raises(TypeError, match="cannot be identified"):
         rows = (row for row in ROWS)
         sweep(SMALL, rows, settings={"k": [1]}, folder=tmp_path, **COMMON)
+
+
+def test_a_damaged_row_of_a_folder_is_refused_by_name(tmp_path):
+    call = {"settings": {"k": [1]}, "folder": tmp_path, **COMMON}
+    sweep(SMALL, ROWS, **call)
+    (file,) = tmp_path.glob("*/row.json")
+    for content in (file.read_bytes()[:40], b"[1]", b""):
+        file.write_bytes(content)
+        error = refused("row.json cannot be read", sweep, SMALL, ROWS, **call)
+        assert error.path == file and "\n" not in str(error)
+
+
+def test_two_sweeps_of_one_folder_do_not_remove_each_other_s_files(tmp_path, monkeypatch):
+    """Another process writes the same fit while this one does."""
+    import sys
+
+    module = sys.modules["lexppl.sweeps"]
+    call, original, others = {"settings": {"k": [1]}, "folder": tmp_path, **COMMON}, module.save, []
+
+    def save_beside(result, folder):
+        original(result, folder)
+        if not others:
+            others.append(folder)
+            others.append(sweep(SMALL, ROWS, **call).result(0))
+        assert (folder / "weights.safetensors").is_file()
+
+    monkeypatch.setattr(module, "save", save_beside)
+    found = sweep(SMALL, ROWS, **call).result(0)
+    states = [one.model.state_dict() for one in (found, others[1])]
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+    assert [path.name for path in tmp_path.glob(".*")] == []

@@ -287,6 +287,10 @@ def check_data(options: argparse.Namespace) -> None:
         path = Path(name).expanduser()
         if not path.exists():
             raise UsageError(_unknown(name, path))
+        files = sorted(path.iterdir()) if path.is_dir() else []
+        if files and not any(file.is_dir() for file in files):
+            why = f"is a folder with {files[0].name!r}: give a file for a table"
+            raise UsageError(f"{name} {why}; images are in a folder for each class")
     if name in data_sets.shipped_names() and (typed := typed_of(options, ROWS, COLUMNS, FILE)):
         raise UsageError(
             f"{name} is a data set that comes along, and {typed[0]} is for tables in files; for a "

@@ -16,7 +16,7 @@ from lexppl.argument_checks import int_at_least
 from lexppl.arviz_compatibility import pareto_smoothed
 from lexppl.evaluation.bayes.mask_table import log_joint, row_log_likelihood
 from lexppl.evaluation.bayes.simulated import check_rows, guide_draws, parts_of_program, seeds_of
-from lexppl.explanation.draws import log_mean
+from lexppl.explanation.row_draws import log_mean
 from lexppl.extras import arviz_library
 from lexppl.inference.contexts import keep_parameters_local, seeded
 from lexppl.inference.objective.listed_latents import joint_values

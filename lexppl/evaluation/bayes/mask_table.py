@@ -81,7 +81,8 @@ def mask_table(
     *,
     imputations: int = 1,
 ) -> MaskTable:
-    """The masks of each row, listed, with their prior and their likelihood, without penalties.
+    """The masks of each row, listed, with their prior and their likelihood, without penalties, both
+    given what is observed without y (:func:`observed_without_y`).
 
     Imputations that are random are drawn from torch's default generator: put the call in
     :func:`lexppl.inference.predictive.drawing`.
@@ -94,7 +95,7 @@ def mask_table(
 
     Raises:
         ValueError: more than 65,536 masks, several mask sites, a program that
-            observes all rows in one, has scales, or no site `y`; penalties beside shared latents.
+            observes all rows in one, has scales, or observes no y; penalties beside shared latents.
 
     Example:
         >>> from lexppl.systems import lex
@@ -158,7 +159,8 @@ def _first_run(
     first = program.run()
     if shared:
         refuse_penalties(name for name, site in first.sites.items() if site.is_penalty)
-    return program, first, [s.name for s in first.mask_sites if not is_point(s.distribution)]
+    masks = [s for s in first.mask_sites if s.name not in first.unobserved]
+    return program, first, [s.name for s in masks if not is_point(s.distribution)]
 
 
 def _listed(
@@ -401,6 +403,8 @@ def feature_evidence(
     with drawing(seed, x.device):
         table = mask_table(model, x, y)
     entries = table.masks.shape[-1]
+    if not entries:
+        raise ValueError("the program has no latent in mask_particles(), so there is no feature")
     if names is not None and len(names) != entries:
         raise ValueError(f"names must be of {entries} mask entries; there are {len(names)}")
     without = table.log_evidence.unsqueeze(-1) - _conditional(table, 0.0)

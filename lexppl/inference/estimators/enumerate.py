@@ -15,7 +15,12 @@ from lexppl.effects import MASK_DIM
 from lexppl.inference.estimators.base import GradientEstimator, per_mask, scored_outside
 from lexppl.inference.objective.bound import BoundSpec, BoundTerms, score_of
 from lexppl.inference.objective.grammar import ESTIMATOR
-from lexppl.inference.objective.listed_latents import ListedLatents, joint_values, refuse_missing
+from lexppl.inference.objective.listed_latents import (
+    ListedLatents,
+    joint_values,
+    refuse_missing,
+    refuse_read_unobserved,
+)
 from lexppl.inference.objective.program import ParticleProgram, ParticleTrace, refuse_coupled_rows
 from lexppl.inference.objective.site import Site
 
@@ -79,7 +84,11 @@ def _listed(
 ) -> tuple[ParticleTrace, Tensor]:
     """The run of all joint values, and the objective, for given values of the latents outside."""
     copies = 1 if math.isinf(spec.masks) else int(spec.masks)
-    listed = ListedLatents(probe, probe.mask_sites, copies=copies)
+    unobserved = probe.unobserved
+    if is_validation_enabled():
+        refuse_read_unobserved(probe, lambda draw: program.run(1, 1, draw))
+    latents = [site for site in probe.mask_sites if site.name not in unobserved]
+    listed = ListedLatents(probe, latents, copies=copies)
     if not listed.names:
         raise ValueError(
             "Enumerate needs a discrete latent in mask_particles(); the program has "

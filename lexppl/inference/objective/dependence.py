@@ -15,6 +15,7 @@ from lexppl.distributions.support import draws_zeros_and_ones
 from lexppl.effects import MASK_PLATE
 from lexppl.inference.contexts import seeded
 from lexppl.inference.objective.grammar import match
+from lexppl.inference.objective.listed_latents import refuse_read_unobserved
 from lexppl.inference.objective.program import (
     ParticleProgram,
     Program,
@@ -31,7 +32,8 @@ def match_program(program: ParticleProgram) -> None:
     with seeded(0, device), copied_rows(program.args) as own:
         refuse_masks_of_y(program.called, sample_nodes(program.called, own), own)
         run = program.on(own).run(2)
-    match(run.sites, run.guide_sites)
+        match(run.sites, run.guide_sites)
+        refuse_read_unobserved(run, lambda draw: program.on(own).run(2, 1, draw))
     refuse_dependent_rows(program)
 
 
@@ -142,9 +144,9 @@ def observed_without_y(program: ParticleProgram) -> frozenset[str]:
     if not others:
         return frozenset()
 
-    def sites_at(y: Any, held: Program, seed: int) -> dict[str, Site]:
+    def sites_at(y: Any, held: Program, seed: int, masks: int = 1) -> dict[str, Site]:
         with program.evaluating(), torch.no_grad(), seeded(seed, x.device):
-            nodes = sample_nodes(held, (x, y, *others[1:]))
+            nodes = sample_nodes(held, (x, y, *others[1:]), masks)
         return {name: Site.of(node) for name, node in nodes.items()}
 
     try:
@@ -161,11 +163,15 @@ def observed_without_y(program: ParticleProgram) -> frozenset[str]:
     of_y = {name for name in sites if is_response(name)}
     if others[0] is not None:
         of_y |= {name for name, s in sites_at(others[0], program.called, 0).items() if s.observed}
-    latents = {n: s.value for n, s in sites.items() if not s.observed and n not in of_y}
+    # Under the uniform law of masks no value is rare.
+    sites = sites_at(None, program.called, 0, PROBE_MASKS)
+    drawn = {n: s for n, s in sites.items() if not s.observed and n not in of_y}
+    with seeded(0, x.device):
+        latents = {n: s.value if (z := evenly(s)) is None else z for n, s in drawn.items()}
     held = pyro.poutine.condition(program.called, data=latents)
-    first, *more = [sites_at(None, held, seed) for seed in (0, 0, 1)]
+    first, *more = [sites_at(None, held, seed, PROBE_MASKS) for seed in (0, 0, 1)]
     if others[0] is not None:
-        more.append(sites_at(others[0], held, 0))
+        more.append(sites_at(others[0], held, 0, PROBE_MASKS))
     for name in observed:
         known = first[name].log_prob()
         alike = [
@@ -188,6 +194,7 @@ def is_response(name: str) -> bool:
 
 RESPONSE = "y"  # The site of the response, by the convention of explainers
 PROBE_ROWS, PROBE_MASKS = 8, 16  # Of the runs that show whether a row depends on others' latents
+PROBE_NUMBERS = 2**20  # Of rows of all those masks, where two masks have fewer
 
 
 def refuse_dependent_rows(program: ParticleProgram) -> None:
@@ -197,12 +204,14 @@ def refuse_dependent_rows(program: ParticleProgram) -> None:
     if not (few and isinstance(few[0], Tensor) and few[0].dim() and len(few[0]) > 1):
         return
     rows, dependent = len(few[0]), ""
+    fitting = PROBE_NUMBERS // few[0].numel() // 2 * 2
+    masks = max(2, min(PROBE_MASKS, fitting))
 
     def nodes_at(values: Mapping[str, Tensor], seed: int = 0) -> dict[str, Any]:
         held = program.called
         held = pyro.poutine.condition(held, data=dict(values)) if values else held
         with program.evaluating(), torch.no_grad(), seeded(seed, few[0].device):
-            return sample_nodes(held, few, PROBE_MASKS)
+            return sample_nodes(held, few, masks)
 
     def densities(values: Mapping[str, Tensor], seed: int = 0) -> dict[str, Tensor]:
         nodes = nodes_at(values, seed)
@@ -214,7 +223,9 @@ def refuse_dependent_rows(program: ParticleProgram) -> None:
         # Under the uniform law of masks no value is rare; in half of the masks rows have the same.
         alike = {}
         for name, site in sites.items():
-            if (even := evenly(site)) is not None and _is_apart(site, rows):
+            with seeded(0, few[0].device):
+                even = evenly(site)
+            if even is not None and _is_apart(site, rows):
                 place = even.dim() - len(site.distribution.event_shape) - 2
                 first, second = even.chunk(2, place)
                 second = second.narrow(place + 1, 0, 1).expand_as(first)
@@ -222,7 +233,9 @@ def refuse_dependent_rows(program: ParticleProgram) -> None:
         sites = {name: Site.of(node) for name, node in nodes_at(alike).items()}
         sites |= {name: replace(sites[name], observed=False) for name in alike}
         of_rows = [s.name for s in sites.values() if s.in_particles and _is_apart(s, rows)]
-        values = {n: s.value for n, s in sites.items() if not s.observed and s.value is not None}
+        # Clones, as a straight-through value remembers what it was made from.
+        drawn = {n: s.value for n, s in sites.items() if not s.observed}
+        values = {name: value.clone() for name, value in drawn.items() if value is not None}
         known = densities(values)
         again = densities(values, 1)
         steady = all(torch.equal(known[name], again[name]) for name in of_rows)

@@ -1,7 +1,7 @@
 """Every joint value of the discrete latents of a program, in the place of draws."""
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import pyro.distributions as dist
@@ -11,7 +11,7 @@ from torch.distributions import Distribution
 
 from lexppl.distributions import mask_support
 from lexppl.effects import MASK_DIM
-from lexppl.inference.objective.program import ParticleTrace
+from lexppl.inference.objective.program import Draw, ParticleTrace
 from lexppl.inference.objective.site import Site
 
 MOST_JOINT = 65_536  # Joint values that are listed at most, of all latents that stand in one log
@@ -165,16 +165,40 @@ def support_of(site: Site, most: int, instead: str = FEWER) -> Tensor:
     return values.reshape(len(values), *distribution.event_shape)
 
 
+def refuse_outside(sites: Iterable[Site]) -> None:
+    """Refuse a list with values that a distribution cannot take, which has a density of its own for
+    them where values are not validated."""
+    for site in sites:
+        support = getattr(site.distribution, "support", None)
+        if support is not None and not bool(support.check(site.value).all()):
+            raise ValueError(OTHER_VALUES.format([site.name], "some that are not there"))
+
+
 def refuse_missing(log_prior: Tensor, names: Collection[str]) -> None:
     """Refuse a list whose probabilities do not add up to one; a `vmap` is not checked."""
     total = torch.logsumexp(log_prior.detach().float(), MASK_DIM)
     try:
-        complete = bool((total.abs() < 1e-2).all())
+        complete = bool((total.abs() < 1e-3).all())
     except RuntimeError:
         return
     if not complete:
         listed = f"a total probability of {float(total.exp().min()):.3g}"
         raise ValueError(OTHER_VALUES.format([*names], listed))
+
+
+def refuse_read_unobserved(run: ParticleTrace, again: Callable[[Draw], ParticleTrace]) -> None:
+    """Refuse a program that reads what `obs_mask=` leaves unobserved of values that cannot be
+    listed; `again` is another run with some values given."""
+    if not (names := run.unobserved):
+        return
+    values = {site.name: site.value for site in run.drawn if site.name not in names}
+    other = again(lambda site: values.get(site.name))
+    for (site, _), (same, _) in zip(run.weighted, other.weighted, strict=True):
+        if not torch.allclose(site.log_prob(), same.log_prob(), 1e-4, 1e-5, equal_nan=True):
+            raise ValueError(
+                f"site {site.name!r} reads {sorted(names)}, which obs_mask leaves unobserved, and "
+                f"whose values cannot be listed: {FEWER}"
+            )
 
 
 def is_point(distribution: Any) -> bool:

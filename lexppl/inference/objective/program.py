@@ -141,8 +141,8 @@ class ParticleTrace:
     """The sites of one run of a model and its guide.
 
     Dimensions from the right: −1 rows `B` (or another plate), −2 masks `M`, −3 imputations `K`, and
-    to the left of them labels and further plates. `unweighted` are guided sites left out of the
-    weights, `subsamples` the rows that plates drew.
+    to the left of them labels and further plates. `unweighted` are sites left out of the weights,
+    `subsamples` the rows that plates drew, `beside` what is observed without y too.
     """
 
     sites: dict[str, Site]
@@ -150,6 +150,7 @@ class ParticleTrace:
     unweighted: Collection[str] = ()
     arguments: tuple[Any, ...] = ()
     subsamples: Mapping[str, Tensor] = field(default_factory=dict)
+    beside: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         self.drawn: list[Site] = [
@@ -158,15 +159,9 @@ class ParticleTrace:
             site
             for site in self.sites.values()
             if site.in_particles and not (site.observed or site.guided)
-            if not self._is_leaf(site.name)
         ]
         """Latent sites within the particle plates in the order of their draws, each with the
         distribution it was drawn from."""
-
-    def _is_leaf(self, name: str) -> bool:
-        """Whether a site is what `obs_mask=` leaves unobserved, whose density sums to one."""
-        whole, _, part = name.rpartition("_")
-        return part == "unobserved" and f"{whole}_observed" in self.sites
 
     def without(self, names: Collection[str]) -> "ParticleTrace":
         """The run without some of its sites."""
@@ -177,6 +172,18 @@ class ParticleTrace:
         """The run with weights of these alone of all that it observes."""
         others = [s.name for s, _ in self.weighted if s.observed and s.name not in names]
         return replace(self, unweighted=[*self.unweighted, *others])
+
+    @property
+    def unobserved(self) -> set[str]:
+        """What `obs_mask=` leaves unobserved of values that cannot be listed: where nothing reads
+        it, its density sums to one."""
+        return {
+            site.name
+            for site in self.mask_sites
+            if site.name.endswith("_unobserved")
+            and f"{site.name.removesuffix('_unobserved')}_observed" in self.sites
+            and not site.distribution.has_enumerate_support
+        }
 
     @property
     def mask_sites(self) -> list[Site]:

@@ -32,11 +32,9 @@ from lexppl.inference.training.watch import BestStates
 from lexppl.sealed_files import (
     UnreadableFileError,
     checksum_of,
-    output_file,
     refuse_changed,
     refused_by_name,
-    sync_folder,
-    write_through,
+    write_whole,
 )
 from lexppl.summary import counted
 
@@ -89,6 +87,15 @@ def below(checkpoint: Checkpoints | None, name: str) -> Checkpoints | None:
     return None if checkpoint is None else checkpoint.below(name)
 
 
+class _State(dict[str, Any]):
+    """Entries of a state; to read one that is not there, as in another version's, is an error."""
+
+    def __missing__(self, name: str) -> Any:
+        raise ValueError(
+            f"{STATE} has no {name!r}: it is another version's; use that, or remove it"
+        )
+
+
 class SavedState:
     """The file with a fit's state; `found` is the state that was there, or None."""
 
@@ -109,7 +116,7 @@ class SavedState:
                 every = path.read_bytes()
                 written, content = every[:DIGITS], every[DIGITS:]
                 refuse_changed(path, checksum_of(content), written.decode())
-                state: dict[str, Any] = torch.load(io.BytesIO(content), weights_only=True)
+                state = _State(torch.load(io.BytesIO(content), weights_only=True))
                 before, by, self.epochs = state["fit"], state["versions"], state["epochs"]
         except UnreadableFileError as error:
             raise ValueError(f"{error}; remove {path} to begin anew") from error
@@ -140,12 +147,8 @@ class SavedState:
         if first:
             _refuse_unreadable(content.getvalue())
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
             checksum = checksum_of(content.getbuffer()).encode()
-            # A name of its own, as another process may write a state of the same fit.
-            with output_file(self.folder / STATE, overwrite=True) as aside:
-                write_through(aside, checksum + content.getvalue())
-            sync_folder(self.folder)
+            write_whole(self.folder / STATE, checksum + content.getvalue())
         except OSError as error:
             if first:
                 raise

@@ -35,6 +35,7 @@ from lexppl.inference.training.rows import (
 )
 from lexppl.inference.training.settings import CompiledSteps
 from lexppl.summary import Summarised, Summary, counted, in_range, parts_of, short, some_of
+from lexppl.threads import ONE_THREAD
 
 
 @contextmanager
@@ -296,6 +297,7 @@ class FitResult(Summarised):
         found.kept_between_calls = self.kept_between_calls.setdefault(tuple(kept), {})
         return found
 
+    @ONE_THREAD
     def at(self, penalty: float) -> Self:
         """The fit with copies of its programs at one λ of the range that it was fitted for.
 

@@ -189,7 +189,7 @@ def test_a_killed_process_leaves_the_chunks_before_and_the_same_call_goes_on(
         patch.setattr(chunks, "_write", write_but_the_last)
         with pytest.raises(RuntimeError, match=r"a process of jobs=2 was killed, .*same call goes"):
             written(tmp_path, x, rows_per_chunk=1000, jobs=2)
-    assert (tmp_path / "posterior.zarr.partial" / "00000000.npz").is_file()
+    assert len([*(tmp_path / "posterior.zarr.partial").glob("*/00000000.npz")]) == 1
     assert_same(whole, written(tmp_path, x, rows_per_chunk=1000))
     assert 0 in explained and explained.count(0) == 1
 
@@ -200,7 +200,7 @@ def test_a_run_that_ended_once_its_store_was_in_place_begins_anew(tmp_path):
     with pytest.raises(EndedError):
         written(tmp_path, ending(x, 2500), rows_per_chunk=1000)
     aside = tmp_path / "posterior.zarr.partial"
-    (aside / "posterior.zarr").rename(tmp_path / "posterior.zarr")
+    next(aside.glob("*/posterior.zarr")).rename(tmp_path / "posterior.zarr")
     found = written(tmp_path, x, rows_per_chunk=1000, overwrite=True)
     assert not aside.exists()
     assert_same(found, written(tmp_path, x, "whole", rows_per_chunk=1000))

@@ -390,11 +390,10 @@ def posterior_draws(
         FloatingPointError: a weight is NaN.
     """
     at_level = max(tree.levels.values())
-    weighed = without_new_responses(run)
-    counts, weights = _weights(weighed, tree, listed, particles, imputations)
+    counts, weights = _weights(run, tree, listed, particles, imputations)
     given = []
     if beside:
-        given = _weights(weighed.weighing(beside), tree, listed, particles, imputations)[1]
+        given = _weights(run.weighing(beside), tree, listed, particles, imputations)[1]
     last = len(weights) - 1
     observed = [site for site, _ in run.weighted if site.observed]
     in_rows = last > 0 and all(plate_of(site) == tree.plates[-1] for site in observed)
@@ -454,13 +453,18 @@ def is_named_value(site: Site) -> bool:
 
 def values_by_entry(site: Site, imputations: int, masks: int) -> Tensor:
     """Values `(K, L, E, *event)` of a `pyro.deterministic` site, which Pyro takes as one event: in
-    a plate at dim −1 of its entries, else of all rows, where its particles may come last."""
+    a plate at dim −1 of its entries, else of all rows, where its particles may come last. Further
+    plates stand behind the event."""
     value, stated = value_of(site), len(site.distribution.event_shape)
-    batch = value.dim() - stated if stated < value.dim() else 2 + site.in_imputations
+    depths = [-plate.dim for plate in site.plates if plate.vectorized]
+    batch = max(2 + site.in_imputations, *depths)
+    batch = value.dim() - stated if stated < value.dim() else batch
     if plate_of(site) is None and not (value.dim() >= batch and value.shape[batch - 1] == 1):
         value = value.unsqueeze(batch - 1) if value.dim() >= batch - 1 else value
     event = max(0, value.dim() - batch)
-    return _over_particles(value, imputations, masks, event)
+    value = _over_particles(value, imputations, masks, event)
+    further = value.dim() - event - 3
+    return value.movedim([*range(further)], [*range(-further, 0)])
 
 
 def without_new_responses(run: ParticleTrace) -> ParticleTrace:
