@@ -12,11 +12,11 @@ average, and the law's own value by integration.
 import argparse
 import time
 import warnings
-from collections import defaultdict
 from statistics import mean
 from typing import Any
 
 import numpy as np
+from first_and_last_table import OF, coverage_table
 from planted_tables import KINDS, TARGET, first_and_last_by_law, least_gain, planted, true_gains
 from record import Records, options_of, read
 
@@ -25,7 +25,7 @@ from lexppl.data.divided_table import divided_frame
 from lexppl.evaluation import FeatureGroups, importance
 
 SAME = ("kind", "rows", "seed")
-FDR, FOLDS, LEAST_TABLES = 0.1, 5, 4
+FDR, FOLDS = 0.1, 5
 ENDS = ("", "_error", "_lower", "_upper", "_p")
 
 
@@ -84,9 +84,6 @@ def run_of(kind: str, rows: int, seed: int, *, again: bool) -> dict[str, Any]:
     return {**record, **judged(kind, record["lines"])}
 
 
-OF = ("first", "last")
-
-
 def judged(kind: str, lines: dict[str, Any]) -> dict[str, Any]:
     """False shares of groups and of members, and power of what is worth finding."""
     gains, least = true_gains(kind), least_gain(kind)
@@ -104,53 +101,6 @@ def judged(kind: str, lines: dict[str, Any]) -> dict[str, Any]:
         "false_share_members": false_share(members),
         "power": mean(bool(caught & set(unit)) for unit in needed) if needed else None,
     }
-
-
-def summary(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """By kind and rows: power, false shares, and coverage of both estimands by true lines and
-    nulls."""
-    found = []
-    by_kind: dict[Any, list[dict[str, Any]]] = defaultdict(list)
-    for record in records:
-        by_kind[record["kind"], record["rows"]].append(record)
-    for (kind, rows), tables in by_kind.items():
-        line: dict[str, Any] = {"kind": kind, "rows": rows, "tables": len(tables)}
-        for name in ("false_share", "false_share_members", "power", "cpu_seconds"):
-            known = [record[name] for record in tables if record[name] is not None]
-            line[name] = mean(known) if known else None
-        for of in OF:
-            size, law, bias = [], [], []
-            for record in tables:
-                for name, own in record["lines"].items():
-                    others = [
-                        r["lines"][name][of]
-                        for r in tables
-                        if r is not record and name in r["lines"]
-                    ]
-                    # The mean of others has its own error, for which the distance is made smaller.
-                    if len(others) + 1 >= LEAST_TABLES:
-                        away = (own[of] - mean(others)) / (1.0 + 1.0 / len(others)) ** 0.5
-                        half = (own[f"{of}_upper"] - own[f"{of}_lower"]) / 2.0
-                        size.append(abs(away) <= half)
-                    law.append(own[f"{of}_lower"] <= own[f"{of}_law"] <= own[f"{of}_upper"])
-                    if own[f"{of}_law"] > 0.0:
-                        bias.append((own[of], own[f"{of}_law"]))
-            line[f"{of}_covers_size"] = mean(size) if size else None
-            line[f"{of}_covers_law"] = mean(law)
-            if bias:
-                value, truth = map(sum, zip(*bias, strict=True))
-                line[f"{of}_bias"] = value / truth - 1.0
-        pairs = [
-            abs(values[of] - record["lines"][name][of])
-            <= 2.0 * record["lines"][name][f"{of}_error"]
-            for record in tables
-            for name, values in record.get("again", {}).items()
-            if record["lines"][name]["found"]
-            for of in OF
-        ]
-        line["seeds_agree"] = mean(pairs) if pairs else None
-        found.append(line)
-    return found
 
 
 def line(**record: Any) -> str:
@@ -181,8 +131,7 @@ def main() -> None:
     for run in records.due(runs):
         with records.run(run) as record:
             record |= run_of(**run, again=run["seed"] < options.first + options.twice)
-    for of_kind in summary(read("first_and_last", options.results)):
-        print({k: round(v, 3) if isinstance(v, float) else v for k, v in of_kind.items()})
+    print(coverage_table(read("first_and_last", options.results)))
 
 
 if __name__ == "__main__":

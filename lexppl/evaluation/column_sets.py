@@ -1,4 +1,4 @@
-"""Held-out likelihoods of y given each of several sets of columns, by predictors of these sets."""
+"""Held-out predictions of y from each of several sets of columns, by predictors of these sets."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ EPOCHS, STEPS, MOST_STEPS = 60, 300, 1000
 LEVELS = 4  # Indicators of more levels are scaled by √(4 / levels), so that few rows move them less
 TREES: dict[str, Any] = {"max_iter": 40, "learning_rate": 0.12, "max_leaf_nodes": 6}
 TREES |= {"min_samples_leaf": 20, "l2_regularization": 5.0, "early_stopping": False}
+FEW_TREES = {"max_iter": 15, "learning_rate": 0.3}  # Of sets of a column without a network
 BINS = 64  # Of a number, for trees: with weights scikit-learn takes seconds for bins of its own
 POOL_STEPS, POOL_RATE, POOL_ROWS = 50, 8.0, 3000
 """Steps of the weights of predictors, their size for 2,000 rows, and most rows that they are found
@@ -65,6 +66,9 @@ class _Labels:
 
     def log_density(self, held: Array, rows: Array, others: Array, known: Array, w: Array) -> Array:
         return np.asarray((self.y[rows] * special.log_softmax(held, -1)).sum(-1))
+
+    def errors(self, held: Array, rows: Array) -> Array:
+        return held.argmax(-1) != self.y[rows].argmax(-1)
 
 
 class _Responses:
@@ -106,6 +110,9 @@ class _Responses:
         each = law.logpdf((held[..., 0] - self.y[rows]) / scale)
         return np.asarray(each - np.log(scale) - self.unit)
 
+    def errors(self, held: Array, rows: Array) -> Array:
+        return np.asarray(np.abs(held[..., 0] - self.y[rows]) * math.exp(self.unit))
+
 
 class _Counts:
     """Counts `(N,)`, negative binomial; outputs are logs of means."""
@@ -137,6 +144,9 @@ class _Counts:
         likeliest = DISPERSIONS[np.argmax(each, 0)][:, None]
         return log_count(self.y[rows], held, likeliest)
 
+    def errors(self, held: Array, rows: Array) -> Array:
+        return np.abs(np.exp(np.clip(held[..., 0], -20.0, 20.0)) - self.y[rows])
+
 
 def _fitted(estimator: Any, x: Array, y: NDArray[Any], weight: Array) -> Any:
     return estimator.fit(x, y, sample_weight=None if np.ptp(weight) == 0.0 else weight)
@@ -152,7 +162,7 @@ def _family(y: Tensor, likelihood: Likelihood | None, seed: int) -> Any:
     return _Labels(torch.eye(int(y.max()) + 1).double()[y] if y.dim() == 1 else y.double(), trees)
 
 
-def held_out_log_likelihood(
+def held_out_scores(
     x: Tensor,
     y: Tensor,
     entries: Sequence[int],
@@ -164,8 +174,9 @@ def held_out_log_likelihood(
     weight: Array,
     seed: int,
 ) -> Array:
-    """log p(y | x_S) of each row and set S of mask entries, `(S, N)`, by predictors that have not
-    learned from the row.
+    """log p(y | x_S), and the error of the prediction, of each row and set S of mask entries,
+    `(2, S, N)`, by predictors that have not learned from the row. An error is 1 for another label
+    than the likeliest one, else 0, or the distance of a response from its mean.
 
     Args:
         x, y, likelihood, folds, seed: as in :func:`lexppl.evaluation.importance`.
@@ -192,7 +203,9 @@ def held_out_log_likelihood(
             starts.append(family.learned(family.base, plain[known], known, own, plain[:1]))
             every[:, :, held] = starts[-1]
             for number in (number for number, some in enumerate(sets) if some and len(held)):
-                family.boosting.set_params(categorical_features=of_levels[of_trees[number]])
+                how = {} if networks[number] else FEW_TREES
+                kinds = {"categorical_features": of_levels[of_trees[number]]}
+                family.boosting.set_params(**{**TREES, **how, **kinds})
                 linear = family.linear, plain[:, read[number]]
                 boosting = family.boosting, binned[:, of_trees[number]]
                 for of, (kind, values) in enumerate((linear, boosting), 1):
@@ -269,9 +282,10 @@ def _networks(
 
 
 def _pooled(family: Any, every: Array, part: Array, count: Array, seed: int) -> Array:
-    """log p of the outputs of Q predictors `(Q, S, N, O)` averaged by weights that make the rows of
-    all other folds likeliest, by exponentiated gradient from even weights."""
-    found, draw = np.empty(every.shape[1:3]), np.random.default_rng(seed)
+    """log p and errors, `(2, S, N)`, of the outputs of Q predictors `(Q, S, N, O)` averaged by
+    weights that make the rows of all other folds likeliest, by exponentiated gradient from even
+    weights."""
+    found, draw = np.empty((2, *every.shape[1:3])), np.random.default_rng(seed)
     rate = POOL_RATE * min(1.0, every.shape[2] / 2000)
     for fold in np.unique(part):
         held, known = np.flatnonzero(part == fold), np.flatnonzero(part != fold)
@@ -291,5 +305,6 @@ def _pooled(family: Any, every: Array, part: Array, count: Array, seed: int) -> 
             weight = weight / weight.sum(0)
         pooled = torch.einsum("qs,qsno->sno", weight, others).numpy()
         of_held = np.einsum("qs,qsno->sno", weight.numpy(), every[:, :, held])
-        found[:, held] = family.log_density(of_held, held, pooled, known, own)
+        found[0][:, held] = family.log_density(of_held, held, pooled, known, own)
+        found[1][:, held] = family.errors(of_held, held)
     return found

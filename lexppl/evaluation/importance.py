@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,12 +14,13 @@ from numpy.typing import NDArray
 from scipy.stats import t
 from torch import Tensor
 
-from lexppl.argument_checks import fraction, refuse_not_finite
+from lexppl.argument_checks import fraction, one_of, refuse_not_finite
 from lexppl.data import Dataset
 from lexppl.data.stratification import fold_of_groups
-from lexppl.evaluation.column_sets import held_out_log_likelihood
+from lexppl.evaluation.column_sets import held_out_scores
 from lexppl.evaluation.feature_groups import FeatureGroups
 from lexppl.evaluation.folds import Folds
+from lexppl.explanation.reading.feature_values import strata_of
 from lexppl.models import CategoricalLikelihood, Likelihood
 
 Array = NDArray[np.float64]
@@ -30,6 +32,8 @@ PARAMETER = 0.5
 of freedom, in squared nats: fits that ignore a column in all folds still have an error."""
 MOST_SLOPE = 3.0  # By which log-likelihood ratios must be multiplied to be calibrated
 NAMES = ("first", "last")
+INTERACTION = ["gain", "standard_error", "lower", "upper", "difference"]
+INTERACTION += ["difference_error", "difference_lower", "difference_upper"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,8 +42,11 @@ class Importance:
 
     Args:
         names, groups: of the entries, and the groups of them.
-        first, last: of each row, of each group and then each entry, `(N, K + G)`.
+        first, last: of each row, of each group and then each entry, `(N, K + G)`; NaN of what was
+            not measured.
         full, none: log p(y | x) and log p(y) of each row, `(N,)`.
+        errors: of each row with all columns and without each group, `(N, 1 + K)`: 1 for another
+            label than the likeliest one and else 0, or the distance of a response from its mean.
         unit, weight: group of each row, such as a patient, and how often it counts, of mean 1,
             `(N,)`.
     """
@@ -50,16 +57,22 @@ class Importance:
     last: Array
     full: Array
     none: Array
+    errors: Array
     unit: NDArray[np.int64]
     weight: Array
+
+    @property
+    def gains(self) -> Array:
+        """`last` of each row and entry, `(N, G)`."""
+        return self.last[:, len(self.groups.names) :]
 
     def group_table(
         self, fdr: float = FDR, *, fwer: float | None = None, level: float | None = LEVEL
     ) -> pd.DataFrame:
         """The groups, those that are worth most first, with intervals and what is found.
 
-        `members`, how many; of `first` and `last` alike, with C units and q the quantile of
-        Student's t of C − 1 degrees of freedom:
+        `members`, how many; `error` and `error_without`, means of :attr:`errors`; of `first` and
+        `last` alike, with C units and q the quantile of Student's t of C − 1 degrees of freedom:
 
         - `first`: the mean over rows, weighted; `first_error`: √V / N, with
           `V = (2 s / (1 + s))² (C / (C − 1) Σ_c (Σ_{n in c} w_n (d_n − first))² + ½)`. The factor
@@ -90,6 +103,8 @@ class Importance:
         count = len(self.groups.names)
         table = self._tested(range(count), fdr, fwer, level)
         table.insert(0, "members", list(map(len, self.groups.members)))
+        errors = np.average(self.errors, axis=0, weights=self.weight)
+        table["error"], table["error_without"] = errors[0], errors[1:]
         table.index = pd.Index(self.groups.names, name="group")
         most = table[list(NAMES)].max(axis=1).to_numpy()
         return table.iloc[np.argsort(-most, kind="stable")]
@@ -110,7 +125,8 @@ class Importance:
         by_group = self.group_table(fdr, fwer=fwer if half is None else half, level=level)
         count, owner = len(self.groups.names), self.groups.of_entries()
         own = by_group.loc[[self.groups.names[k] for k in owner]]
-        table = own.drop(columns="members").set_axis(pd.Index(self.names, name="feature"))
+        table = own.drop(columns=["members", "error", "error_without"])
+        table.index = pd.Index(self.names, name="feature")
         several = own["members"].to_numpy() > 1
         found = own["found"].to_numpy(dtype=bool)
         for tested in (several & found, several & ~found):
@@ -138,16 +154,20 @@ class Importance:
         for name, values in zip(NAMES, (self.first, self.last), strict=True):
             each = values[:, places]
             mean, error = self._mean_and_error(each)
-            even, even_error = self._mean_and_error(np.logaddexp(each, 0.0) - math.log(2.0))
+            with np.errstate(invalid="ignore"):  # NaN of what was not measured
+                mixture = np.logaddexp(each, 0.0) - math.log(2.0)
+            even, even_error = self._mean_and_error(mixture)
             p = np.minimum(t.sf(mean / error, free), t.sf(even / even_error, free))
             error *= self._fit_factor(each)
-            every[name] = mean, error, np.where(rows * mean > LEAST_FOUND, p, 1.0)
+            p = np.where(np.isnan(mean), np.nan, np.where(rows * mean > LEAST_FOUND, p, 1.0))
+            every[name] = mean, error, p
         smallest = np.min([every[name][2] for name in by], 0)
         p = np.minimum(1.0, len(by) * smallest)
+        tested = np.nan_to_num(p, nan=1.0)
         steps = fraction("fdr", fdr) * np.arange(1, count + 1) / count
         if fwer is not None:
             steps = np.full(count, fraction("fwer", fwer) / count)
-        passed = np.flatnonzero(np.sort(p) <= steps)
+        passed = np.flatnonzero(np.sort(tested) <= steps)
         alpha = steps[passed[-1] if len(passed) else 0]
         outside = alpha if level is None else 1.0 - fraction("level", level)
         q, table = t.isf(outside / 2.0, free), {}
@@ -157,7 +177,7 @@ class Importance:
             table[f"{name}_lower"] = mean - q * error
             table[f"{name}_upper"] = mean + shift + np.hypot(shift, q * error)
             table[f"{name}_p"] = of_name
-        return pd.DataFrame({**table, "p": p, "found": p <= alpha})
+        return pd.DataFrame({**table, "p": p, "found": tested <= alpha})
 
     def _fit_factor(self, values: Array) -> Array:
         """How much more values of rows `(N, M)` vary between tables than between rows, `(M,)`."""
@@ -170,17 +190,75 @@ class Importance:
 
     def _mean_and_error(self, values: Array) -> tuple[Array, Array]:
         """The weighted mean of each column of values of rows, `(N, M)`, and its standard error."""
-        mean = np.average(values, axis=0, weights=self.weight)
-        sums = pd.DataFrame(self.weight[:, None] * (values - mean)).groupby(self.unit).sum()
-        count = len(sums)
-        squares = np.square(sums.to_numpy()).sum(0) * count / (count - 1)
+        mean, squares = _mean_and_squares(values, self.unit, self.weight)
         return mean, np.sqrt(squares + PARAMETER) / len(values)
+
+
+def _mean_and_squares(values: Array, unit: NDArray[np.int64], weight: Array) -> tuple[Array, Array]:
+    """The weighted mean of each column of values of rows, `(N, M)`, and the variance of its N-fold
+    by C units: `C / (C − 1) Σ_c (Σ_{n in c} w_n (v_n − mean))²`."""
+    mean = np.average(values, axis=0, weights=weight)
+    sums = pd.DataFrame(weight[:, None] * (values - mean)).groupby(unit).sum().to_numpy()
+    return mean, np.square(sums).sum(0) * len(sums) / (len(sums) - 1)
+
+
+def interaction_table(
+    gains: Importance, feature: str, by: Any, *, bins: int = 2, level: float = LEVEL
+) -> pd.DataFrame:
+    """The gain, `last`, of a feature or group by strata of another: "A matters only where B is
+    high".
+
+    With `last` `d_n` of N rows, N_s of them in stratum s (by weight) with mean m_s and the rest
+    with m_r, columns:
+
+    - `rows`, in s; `gain`, m_s; `standard_error`, by C units (else rows), C_s of those with rows in
+      s, of the values `m_s + 𝟙[n ∈ s] (d_n − m_s) N / N_s √((C − 1) C_s / (C (C_s − 1)))`.
+    - `difference`, m_s − m_r, and its `difference_error`, of the differences of such values.
+    - `lower`, `upper`, `difference_lower`, `difference_upper`: t-intervals over rows, given the
+      fits, of the smaller part's degrees of freedom, each at `level` by itself: not adjusted for
+      the number of strata, nor for a choice of `feature` and `by` from these rows.
+
+    Args:
+        gains: of :func:`importance`.
+        feature: name of a mask entry or of a group.
+        by: values of the same rows, `(N,)`: levels, each a stratum, or numbers, which are cut at
+            quantiles into `bins`. Rows without a value and strata of one row are left out.
+
+    Raises:
+        ValueError: no such feature; values of another number of rows; fewer than two strata.
+    """
+    columns = dict(zip((*gains.groups.names, *gains.names), gains.last.T, strict=True))
+    one_of(columns, "feature", feature)
+    inside = pd.get_dummies(strata_of(by, len(gains.last), bins))
+    inside = inside.loc[:, inside.sum() > 1]
+    seen = inside.any(axis=1).to_numpy()
+    if inside.shape[1] < 2:
+        raise ValueError("by must have two strata of two rows or more")
+    own, unit, values = inside.to_numpy()[seen], gains.unit[seen], columns[feature][seen, None]
+    weight = gains.weight[seen] / gains.weight[seen].mean()
+    parts = np.hstack([own, ~own])
+    weighted = parts * weight[:, None]
+    sizes = weighted.sum(0)
+    mean = (values * weighted).sum(0) / sizes
+    units = np.array([len(np.unique(unit[part])) for part in parts.T])
+    corrected = (1 - 1 / len(np.unique(unit))) / (1 - 1 / np.maximum(units, 2))
+    scale = len(own) / sizes * np.sqrt(corrected)
+    here, elsewhere = np.hsplit(mean + parts * (values - mean) * scale, 2)
+    free = np.tile(np.minimum(*np.split(units, 2)), 2) - 1
+    gain, squares = _mean_and_squares(np.hstack([here, here - elsewhere]), unit, weight)
+    error = np.where(free > 0, np.sqrt(squares) / len(own), np.nan)
+    half = t.isf((1.0 - fraction("level", level)) / 2.0, free) * error
+    found = np.stack([gain, error, gain - half, gain + half], 1)
+    table = pd.DataFrame(np.hstack(np.split(found, 2)), inside.columns, INTERACTION)
+    table.insert(0, "rows", own.sum(0))
+    return table.rename_axis("stratum")
 
 
 def importance(
     data: Dataset | tuple[Tensor, Tensor],
     *,
     groups: FeatureGroups | None = None,
+    measured: Sequence[str] | None = None,
     folds: Folds | None = None,
     outputs: Tensor | None = None,
     likelihood: Likelihood | None = None,
@@ -208,6 +286,8 @@ def importance(
         data: a table, or `(x, y)`: x `(N, D)`, y labels or responses `(N,)`, or a black box's
             probabilities `(N, C)`, of which gains are expectations `Σ_c y_c gain(c)`.
         groups: of the G mask entries; each by itself if None.
+        measured: names of the groups that are measured, where all would take too long; the others
+            are NaN, count in the number of tests, and are not found. All if None.
         folds: each row is judged by predictors of the other folds; five at random, of whole units,
             if None.
         outputs: of a black box, in place of the y of data.
@@ -264,11 +344,16 @@ def importance(
         )
     every = tuple(range(len(names)))
     some = [*(tuple(sorted(group)) for group in groups.members), *((e,) for e in every)]
+    if measured is not None:
+        for name in measured:
+            one_of(dict.fromkeys(groups.names), "measured", name)
+        chosen = {e for g, of in zip(groups.names, some, strict=False) if g in measured for e in of}
+        some = [columns if chosen.issuperset(columns) else () for columns in some]
     rest = [tuple(e for e in every if e not in columns) for columns in some]
     sets = list(dict.fromkeys([(), every, *some, *rest]))
     # A single column that is compared with none needs no network beside trees.
     networks = [len(columns) > 1 or columns in rest for columns in sets]
-    found = held_out_log_likelihood(
+    found, errors = held_out_scores(
         x,
         y,
         entries,
@@ -280,10 +365,14 @@ def importance(
         seed=seed,
     )
     of_set = dict(zip(sets, found, strict=True))
-    first = np.stack([of_set[columns] - of_set[()] for columns in some], 1)
-    last = np.stack([of_set[every] - of_set[columns] for columns in rest], 1)
+    without = dict(zip(sets, errors, strict=True))
+    unknown = np.where([bool(columns) for columns in some], 0.0, np.nan)
+    first = np.stack([of_set[columns] - of_set[()] for columns in some], 1) + unknown
+    last = np.stack([of_set[every] - of_set[columns] for columns in rest], 1) + unknown
+    wrong = np.stack([without[every], *(without[s] for s in rest[: len(groups.names)])], 1)
+    wrong[:, 1:] += unknown[: len(groups.names)]
     both = of_set[every], of_set[()]
-    return Importance(tuple(map(str, names)), groups, first, last, *both, units, counts)
+    return Importance(tuple(map(str, names)), groups, first, last, *both, wrong, units, counts)
 
 
 def _checked_weights(

@@ -3,13 +3,14 @@
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from scipy.special import expit, softmax, xlogy
-from scipy.stats import norm, poisson, t
+from scipy.stats import binom, norm, poisson, t, ttest_ind
 
 from lexppl.data import Dataset
-from lexppl.evaluation import FeatureGroups, Folds, importance
+from lexppl.evaluation import FeatureGroups, Folds, importance, interaction_table
 from lexppl.evaluation.importance import PARAMETER, Importance
 from lexppl.models import PoissonLikelihood
 
@@ -217,6 +218,7 @@ def by_hand(first, last, **how):
     rest = {
         "full": np.zeros(rows),
         "none": np.zeros(rows),
+        "errors": np.zeros((rows, 1 + len(names))),
         "unit": np.arange(rows),
         "weight": np.ones(rows),
     }
@@ -344,3 +346,150 @@ def test_bad_input_is_refused_in_one_line(data, how, message):
     with pytest.raises(ValueError, match=message) as caught:
         importance(data, **how)
     assert "\n" not in str(caught.value)
+
+
+# Strata
+
+
+def gains_by(values, **how):
+    """The table of `last` of a feature by strata."""
+    values = np.asarray(values, float)[:, None]
+    gains = by_hand(np.repeat(values, 2, 1), np.repeat(values, 2, 1), **how)
+    return lambda by, **settings: interaction_table(gains, "x1", by, **settings)
+
+
+def test_errors_are_those_of_each_stratum_and_welchs():
+    random = np.random.default_rng(0)
+    values, by = random.normal(size=70), np.repeat(["u", "v", "w"], [40, 20, 10])
+    table = gains_by(values)(by, level=0.8)
+    for s in "uvw":
+        own, rest = values[by == s], values[by != s]
+        line, test = table.loc[s], ttest_ind(own, rest, equal_var=False)
+        assert line["rows"] == len(own) and line["gain"] == pytest.approx(own.mean())
+        assert line["standard_error"] == pytest.approx(own.std(ddof=1) / math.sqrt(len(own)))
+        assert line["difference"] / line["difference_error"] == pytest.approx(test.statistic)
+
+
+def test_intervals_cover_the_truth_at_their_level():
+    random, tables = np.random.default_rng(1), 400
+    missed = np.zeros(3)
+    for _ in range(tables):
+        by = np.arange(80) < 25
+        table = gains_by(random.normal(np.where(by, 0.3, 0.0), np.where(by, 1.0, 0.4)))(
+            by, level=0.9
+        )
+        ends = table[["lower", "upper"]].to_numpy()
+        missed[:2] += (ends[:, 0] > [0.0, 0.3]) | (ends[:, 1] < [0.0, 0.3])
+        line = table.loc["True"]
+        missed[2] += not line["difference_lower"] < 0.3 < line["difference_upper"]
+    assert (binom.ppf(1e-5, tables, 0.1) <= missed).all()
+    assert (missed <= binom.ppf(1 - 1e-5, tables, 0.1)).all()
+
+
+def test_rows_of_a_unit_count_as_one_in_strata():
+    random = np.random.default_rng(2)
+    once, by = random.normal(size=60), np.repeat([0, 1], 30)
+    unit = np.arange(60).repeat(10)
+    plain = gains_by(once, unit=np.arange(60))(by)
+    many = gains_by(once.repeat(10), unit=unit)(by.repeat(10))
+    np.testing.assert_allclose(many.drop(columns="rows"), plain.drop(columns="rows"))
+    # Few units in a stratum: the spread of their sums there, with one degree of freedom.
+    few = gains_by(once, unit=np.array([*([0] * 15 + [1] * 15), *range(2, 32)]))(by)
+    sums = (once[:30] - once[:30].mean()).reshape(2, 15).sum(1)
+    assert few["standard_error"].iloc[0] == pytest.approx(math.sqrt(2 * (sums**2).sum()) / 30)
+    alone = gains_by(once, unit=np.array([*([0] * 30), *range(1, 31)]))(by)
+    assert alone.drop(columns=["rows", "gain", "difference"]).isna().all(axis=None)
+    assert alone["gain"].iloc[0] == pytest.approx(once[:30].mean())
+    # Units with a row in either stratum: what they share is no difference.
+    paired = gains_by(np.concatenate([once, once]), unit=np.tile(np.arange(60), 2))
+    line = paired(np.repeat([0, 1], 60)).iloc[0]
+    assert line["difference_error"] < 1e-12 < line["standard_error"]
+    # Whole weights are copies of a row in its unit.
+    whole, ends = np.random.default_rng(4).integers(1, 5, 60), ["gain", "lower", "upper"]
+    weighed = gains_by(once, weight=whole / whole.mean())(by)
+    copied = gains_by(once.repeat(whole), unit=np.arange(60).repeat(whole))(by.repeat(whole))
+    np.testing.assert_allclose(weighed[ends], copied[ends])
+
+
+def test_strata_are_levels_or_intervals_between_quantiles():
+    table = gains_by(np.arange(12.0))
+    numbers = table(pd.Series(np.arange(12.0) * 10), bins=3)
+    assert numbers["rows"].tolist() == [4, 4, 4] and numbers["gain"].tolist() == [1.5, 5.5, 9.5]
+    levels = ["x", "y", None, "y", "x", "x", "x", "y", "y", "once", "x", "y"]
+    named = table(levels)
+    assert named["rows"].to_dict() == {"x": 5, "y": 5}
+    assert named.loc["x", "gain"] == np.flatnonzero(np.array(levels) == "x").mean()
+
+
+@pytest.mark.parametrize(
+    ("feature", "by", "message"),
+    [
+        ("b", [0, 1] * 5, "feature must be one of"),
+        ("x1", [0, 1], "for each of 10 rows; it has 2"),
+        ("x1", [1] * 10, "two strata of two rows"),
+        ("x1", [1] * 9 + [2], "two strata of two rows"),
+    ],
+)
+def test_wrong_strata_are_refused(feature, by, message):
+    gains = by_hand(np.zeros((10, 2)), np.zeros((10, 2)))
+    with pytest.raises(ValueError, match=message):
+        interaction_table(gains, feature, by)
+
+
+def test_a_column_that_counts_where_another_is_high_gains_there_alone():
+    draw, x = normal(1500, 3)
+    on = x[:, 1] > 0
+    y = (draw.random(len(x)) < expit(2.5 * x[:, 0] * on)).astype(int)
+    run = importance(table(x, y))
+    by_high, by_noise = (interaction_table(run, "x1", x[:, place]) for place in (1, 2))
+    p = expit(2.5 * GRID)
+    law = math.log(2.0) + SHARE @ (xlogy(p, p) + xlogy(1 - p, 1 - p))
+    assert abs(by_high["gain"].iloc[0]) < 0.02
+    short = law - by_high["gain"].iloc[1]
+    assert abs(short) < 4.0 * by_high["standard_error"].iloc[1] + 0.15 * law
+    assert by_high["difference_lower"].iloc[1] > 0.0
+    assert (by_noise["difference"].abs() < 4.0 * by_noise["difference_error"]).all()
+    assert by_high["gain"].mean() == pytest.approx(run.feature_table().loc["x1", "last"], abs=1e-3)
+
+
+def test_groups_that_are_not_measured_are_not_found_and_count_as_tests():
+    draw, x = normal(300, 4, seed=1)
+    y = (draw.random(len(x)) < expit(2.0 * x[:, 0])).astype(int)
+    groups = FeatureGroups.named({"pair": ["x3", "x4"]}, ["x1", "x2", "x3", "x4"])
+    every = importance(table(x, y), groups=groups)
+    some = importance(table(x, y), groups=groups, measured=["x1", "x2"])
+    lines, features = some.group_table(), some.feature_table()
+    ends = ["first", "last", "p", "error_without"]
+    assert lines.loc["pair", ends].isna().all() and not lines.loc["pair", "found"]
+    assert features.loc[["x3", "x4"], "last"].isna().all() and features.index[0] == "x1"
+    assert lines["found"].to_dict() == {"x1": True, "x2": False, "pair": False}
+    # The level of one of three found is 1 - .1 / 3.
+    wide = some.group_table(level=None).loc["x1", "last_lower"]
+    assert wide == some.group_table(level=1.0 - 0.1 / 3).loc["x1", "last_lower"]
+    assert abs(lines.loc["x1", "last"] - every.group_table().loc["x1", "last"]) < 0.03
+    with pytest.raises(ValueError, match="measured must be one of"):
+        importance(table(x, y), groups=groups, measured=["x3"])
+
+
+@pytest.mark.parametrize("kind", ["labels", "probabilities", "response", "count"])
+def test_errors_are_of_labels_or_distances_in_the_units_of_y(kind):
+    draw, x = normal(600, 2)
+    logit = 3.0 * x[:, 0]
+    right, how = np.maximum(expit(logit), expit(-logit)).mean(), {}
+    if kind == "labels":
+        y, error, without = (draw.random(600) < expit(logit)).astype(int), 1.0 - right, 0.5
+    elif kind == "probabilities":
+        y, error, without = two(logit), 0.0, 0.5
+    elif kind == "response":
+        y = 100.0 * (x[:, 0] + draw.normal(0.0, 0.5, 600))
+        error, without = (100.0 * s * math.sqrt(2.0 / math.pi) for s in (0.5, math.sqrt(1.25)))
+    else:
+        y, how = (
+            draw.poisson(np.exp(1.0 + 0.8 * x[:, 0])).astype(float),
+            {"likelihood": PoissonLikelihood()},
+        )
+        error, without = np.abs(y - np.exp(1.0 + 0.8 * x[:, 0])).mean(), np.abs(y - y.mean()).mean()
+    found = importance(table(x, y), **how).group_table()
+    assert found.loc["x1", "error"] == pytest.approx(error, abs=0.1 * without)
+    assert found.loc["x1", "error_without"] == pytest.approx(without, rel=0.15)
+    assert found.loc["x2", "error_without"] == pytest.approx(error, abs=0.1 * without)
