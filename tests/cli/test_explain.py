@@ -125,7 +125,7 @@ def test_report_tells_what_was_run(results, table):
         "The agreement compares the spread of the draws within a replicate",
         "EVAL-X on the explainer's features",
         "Ranked by gain or by what they say alone",
-        "rows, each by fits that have not",
+        "learn from other rows than those that they judge",
         "against as many at random",
         f"torch {version('torch')}",
         f"lexppl explain {table} --out",
