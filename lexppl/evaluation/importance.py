@@ -83,8 +83,8 @@ class Importance:
           / N`. The variance of a log-likelihood ratio grows with its mean as 2 · mean, so that an
           effect that this table happens to miss has a small V; the upper end has that of an effect
           of its own size (a score interval), with half the slope, as the estimate is skewed.
-        - `first_p`: one-sided, that it is not above 0, without the factor: the smaller of those of
-          d_n and of `log((1 + exp d_n) / 2)`, the gain of the even mixture of both predictions,
+        - `first_p`: one-sided, that it is not above 0, with the same factor: the smaller of those
+          of d_n and of `log((1 + exp d_n) / 2)`, the gain of the even mixture of both predictions,
           which is nearer to significance where an effect is small; 1 unless all rows gain a nat
           together.
 
@@ -153,12 +153,12 @@ class Importance:
         every: dict[str, tuple[Array, Array, Array]] = {}
         for name, values in zip(NAMES, (self.first, self.last), strict=True):
             each = values[:, places]
-            mean, error = self._mean_and_error(each)
             with np.errstate(invalid="ignore"):  # NaN of what was not measured
                 mixture = np.logaddexp(each, 0.0) - math.log(2.0)
-            even, even_error = self._mean_and_error(mixture)
+            factor = self._fit_factor(each)
+            (mean, error), (even, even_error) = map(self._mean_and_error, (each, mixture))
+            error, even_error = factor * error, factor * even_error
             p = np.minimum(t.sf(mean / error, free), t.sf(even / even_error, free))
-            error *= self._fit_factor(each)
             p = np.where(np.isnan(mean), np.nan, np.where(rows * mean > LEAST_FOUND, p, 1.0))
             every[name] = mean, error, p
         smallest = np.min([every[name][2] for name in by], 0)
