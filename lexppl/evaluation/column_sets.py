@@ -274,7 +274,7 @@ def _networks(
         steps = round(steps * min(MOST_STEPS, max(1.0, math.sqrt(rows / 2000))))
         steps = max(40, min(steps, EPOCHS * math.ceil(rows / BATCH)))
         order = torch.empty(0, dtype=torch.long)
-        optimizer = EagerAdam([each.requires_grad_() for each in weights], lr=RATE)
+        optimizer = EagerAdam([each.requires_grad_() for each in weights], lr=RATE, fused=True)
         for step in range(1, steps + 1):
             while len(order) < BATCH:
                 order = torch.cat([order, torch.randperm(rows, generator=draw)])

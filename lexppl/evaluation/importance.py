@@ -275,8 +275,9 @@ def importance(
     interaction has first 0 and last above 0; copies have first above 0 and last 0.
 
     Each V(S) is the mean over rows of log p(y | x_S) by predictors of the columns of S that have
-    not learned from the row: the base rate, a linear model, boosted trees and networks, their
-    outputs averaged by weights that make the rows of all other folds likeliest.
+    not learned from the row: the base rate, a linear model, boosted trees and networks that pay for
+    the columns which they read, their outputs averaged by weights that make the rows of all other
+    folds likeliest, the same for sets that are compared.
 
     There are two estimands. What the intervals cover is the mean of such an analysis over tables
     of this size. The law's own value, with the law's own p(y | x_S), is larger by what so many rows
