@@ -184,13 +184,12 @@ def test_noise_beside_one_column_that_decides_is_not_found(pair):
 def test_a_switch_among_noise_is_learned():
     """Networks that read noise too have .44 of the branch by a product."""
     draw, x = normal(1500, 9)
-    logit = np.where(x[:, 0] > 0, 3.0 * x[:, 1], 3.0 * x[:, 2] * np.sign(x[:, 3]))
-    p = expit(logit)
+    on = x[:, 0] > 0
+    p = expit(np.where(on, 3.0 * x[:, 1], 3.0 * x[:, 2] * np.sign(x[:, 3])))
     found = worth(x, (draw.random(len(x)) < p).astype(int))
-    law = {}
-    for name, other in (("x2", np.where(x[:, 0] > 0, 0.5, p)), ("x3", np.where(x[:, 0] > 0, p, 0.5))):
-        law[name] = np.mean(p * np.log(p / other) + (1 - p) * np.log((1 - p) / (1 - other)))
-        assert found.loc[name, "last"] > 0.6 * law[name]
+    for name, without in (("x2", np.where(on, 0.5, p)), ("x3", np.where(on, p, 0.5))):
+        law = np.mean(p * np.log(p / without) + (1 - p) * np.log((1 - p) / (1 - without)))
+        assert found.loc[name, "last"] > 0.6 * law
     noise = [f"x{d}" for d in range(5, 10)]
     assert not found.loc[noise, "found"].any() and found.loc[noise, "last"].abs().max() < 0.01
 
