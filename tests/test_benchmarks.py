@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import re
+from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib.metadata import version
@@ -134,6 +135,21 @@ def soak(record):
     return "| 1 of 1 |"
 
 
+def gpu(*records):
+    sections = defaultdict(list)
+    for record in records:
+        sections[record["section"]].append(record)
+    assert set(sections) == {"agree", "whole", "steps", "bf16", "explained", "processes"}
+    assert len(sections["agree"]) == 9
+    assert all(
+        r["cases"] == 1 and not r["failed"] for r in (*sections["agree"], *sections["whole"])
+    )
+    assert all(r["loss"] == r["gradient"] == 0 for r in sections["agree"])
+    assert sections["processes"][0]["difference"] == 0
+    (timed,) = sections["steps"]
+    return f"| LEX | 64 | {timed['milliseconds']['by hand']:.1f} |"
+
+
 def q_fit(adapted, frozen):
     assert (adapted["explained"], frozen["explained"]) == ("adapted", "frozen")
     assert adapted["accuracy"] == frozen["accuracy"]
@@ -186,6 +202,7 @@ NEEDS_IMAGES = pytest.mark.skipif(not IMAGES, reason="LEXPPL_DATA has no MNIST")
 NEEDS_VADER = pytest.mark.skipif(
     importlib.util.find_spec("vaderSentiment") is None, reason="needs vadersentiment"
 )
+GPU = ("agree", "whole", "steps", "bf16", "explained", "processes")
 NEEDS_FORK = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs processes as POSIX has them")
 SMALL_RUNS = [
     pytest.param(step),
@@ -199,6 +216,7 @@ SMALL_RUNS = [
     pytest.param(infidelity, "--sets", "digits", "--methods", "l2x", marks=NEEDS_IMAGES),
     pytest.param(start_up),
     pytest.param(latency),
+    pytest.param(gpu, "--device", "cpu", "--only", *GPU, marks=LONG),
     pytest.param(soak, "--fits", "1", marks=NEEDS_FORK),
     pytest.param(q_fit),
     pytest.param(real_x),
