@@ -168,7 +168,7 @@ def feature_effects(
         entry_names: names of the G entries; if None those of the fit.
 
     Raises:
-        ValueError: as :func:`feature_gains`; a program without a response `y`.
+        ValueError: rows unlike those of the fit; a program without a response `y`.
         FloatingPointError: log-odds that are NaN or infinite, as of a predictor that rules a label
             out.
 

@@ -239,12 +239,10 @@ class EvalX:
         result: the fit of a program with the sites `mask` and `y`, such as :class:`LEX`; of
             several replicates the best one judges.
         entries: G, of its masks.
-        name: in words; None of the explainer itself.
     """
 
     result: FitResult
     entries: int
-    name: str | None = "EVAL-X"
 
     @property
     def predictor(self) -> Any:
