@@ -22,6 +22,7 @@ from lexppl.explanation.names import entry_names, named_rows
 from lexppl.explanation.program_sites import sites_of
 from lexppl.explanation.sampler import draws as draws_of
 from lexppl.explanation.sampler import read_prediction
+from lexppl.inference.contexts import keep_parameters_local
 from lexppl.inference.objective.program import ParticleTrace
 from lexppl.inference.predictive import drawing, row_chunks, rows_at_once
 from lexppl.inference.training.result import FitResult
@@ -88,6 +89,7 @@ def certified_masks(
     alpha, level = fraction("alpha", alpha), fraction("level", level)
     count, seed = int_at_least("draws", draws), int_at_least("seed", seed, 0)
     rows = named_rows(result, x, None, None).x
+    keep_parameters_local(*result.models)
     with drawing(seed, rows.device):
         response = sites_of(result.model, rows[:1]).response
     labels = None if response is None else response.labels
@@ -102,14 +104,14 @@ def certified_masks(
             f"draws={count} are too few: with α = {alpha:g} and level {level:g} a row takes at "
             f"least {least}"
         )
-    order = result.order(rows)
-    place = order.flip(-1).argsort(-1)  # 0 of the entry that stays longest
+    place = result.order(rows).flip(-1).argsort(-1)  # 0 of the entry that stays longest
     of_chains, generator = [], torch.Generator().manual_seed(seed)
     for number in range(result.replicates):
         alone, blocks = result.subset([number]), []
-        for block in row_chunks(len(rows), rows_at_once(rows, test[-1][0])):
-            some = alone, rows[block], place[block], within, alpha, test, count, generator
-            blocks.append(_certified(*some))
+        with drawing(seed, rows.device):
+            for block in row_chunks(len(rows), rows_at_once(rows, test[-1][0])):
+                some = alone, rows[block], place[block], within, alpha, test, count, generator
+                blocks.append(_certified(*some))
         of_chains.append(np.concatenate(blocks, -1))
     size, certified, calls = np.stack(of_chains, 1)
     kept = (place.cpu().numpy() < size[..., None]).astype(np.int8)
@@ -347,17 +349,17 @@ def calibrated_stop(
         kind = type(fitted).__name__
         raise TypeError(f"give predictor=, as fit_evalx's, beside an order of entries, no {kind}")
     known = named_rows(fitted, x, y, None)
+    keep_parameters_local(fitted.model)
     with drawing(seed, known.x.device):
         sites = sites_of(fitted.model, known.x[:1])
     known.check_response(sites.response, lambda: None)
     levels = None if sites.response is None else sites.response.labels
     if levels is None or known.y is None or known.y.dim() != 1:
         raise ValueError("y must hold labels (N,), of a predictor of labels: errors are counted")
-    entries, chosen = sites.masks[0].entries, order
-    if isinstance(chosen, FitResult):
-        chosen = chosen.subset([chosen.best])
-    else:
-        chosen = _checked(chosen, entries)
+    entries = sites.masks[0].entries
+    if isinstance(order, FitResult):
+        order = order.subset([order.best])
+    chosen = order if isinstance(order, FitResult) else _checked(order, entries)
     judge = predictor if isinstance(predictor, EvalX) else EvalX(fitted, entries, None)
     stop = CalibratedStop(chosen, judge, 1.0, len(known), 0, seed)
     _, confidence, labels = stop.along(known.x)
