@@ -235,7 +235,7 @@ class CalibratedStop:
         predictor: of labels from kept values.
         threshold: τ.
         rows, errors: of the calibration, and how many of these rows are predicted otherwise at τ.
-        seed: of the predictor's hidden values, where it draws them.
+        imputations, seed: of hidden values, where the predictor draws them.
     """
 
     order: FitResult | tuple[int, ...]
@@ -243,6 +243,7 @@ class CalibratedStop:
     threshold: float
     rows: int
     errors: int
+    imputations: int
     seed: int
 
     def masks(self, x: Any) -> xr.Dataset:
@@ -276,9 +277,10 @@ class CalibratedStop:
         steps = order.shape[1]
         never = torch.full((len(x), self.predictor.entries), steps)
         place, parts = never.scatter(1, order, torch.arange(steps).expand_as(order)), []
-        for rows in row_chunks(len(x), rows_at_once(x, steps + 1)):
+        for rows in row_chunks(len(x), rows_at_once(x, (steps + 1) * self.imputations)):
             masks = (place[rows] < torch.arange(steps + 1)[:, None, None]).to(x)
-            parts.append(self.predictor.predict(x[rows], masks, seed=self.seed).cpu().numpy())
+            p = self.predictor.predict(x[rows], masks, imputations=self.imputations, seed=self.seed)
+            parts.append(p.cpu().numpy())
         predicted = np.concatenate(parts, 1)
         return place.numpy(), predicted.max(-1), predicted.argmax(-1)
 
@@ -292,6 +294,7 @@ def calibrated_stop(
     epsilon: float = 0.1,
     delta: float = 0.1,
     by_class: bool = False,
+    imputations: int = 1,
     seed: int = 0,
 ) -> CalibratedStop:
     r"""A threshold at which masks stop growing, with few predictions other than y:
@@ -325,6 +328,8 @@ def calibrated_stop(
         predictor: of y from a part of x, as of :func:`fit_evalx`; the fit of the order if None.
         epsilon, delta: ε and δ.
         by_class: for each predicted label.
+        imputations: of hidden values, over which a predictor that draws them averages, such as the
+            fit of an explainer.
 
     Raises:
         ValueError: an order that reads x, ε or δ outside (0, 1), too few rows, more errors than ε
@@ -346,8 +351,7 @@ def calibrated_stop(
     epsilon, delta = fraction("epsilon", epsilon), fraction("delta", delta)
     fitted: Any = order if predictor is None else getattr(predictor, "result", predictor)
     if not isinstance(fitted, FitResult):
-        kind = type(fitted).__name__
-        raise TypeError(f"give predictor=, as fit_evalx's, beside an order of entries, no {kind}")
+        raise TypeError("give predictor=, as fit_evalx's or a fit, beside an order of entries")
     known = named_rows(fitted, x, y, None)
     keep_parameters_local(fitted.model)
     with drawing(seed, known.x.device):
@@ -361,7 +365,7 @@ def calibrated_stop(
         order = order.subset([order.best])
     chosen = order if isinstance(order, FitResult) else _checked(order, entries)
     judge = predictor if isinstance(predictor, EvalX) else EvalX(fitted, entries, None)
-    stop = CalibratedStop(chosen, judge, 1.0, len(known), 0, seed)
+    stop = CalibratedStop(chosen, judge, 1.0, len(known), 0, imputations, seed)
     _, confidence, labels = stop.along(known.x)
     at, of_y = np.arange(len(known)), known.y.cpu().numpy()
     accepted: CalibratedStop | None = None

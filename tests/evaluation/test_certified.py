@@ -342,7 +342,7 @@ def test_a_law_that_reads_hidden_values_is_refused_by_name(result, name):
         ({"order": []}, ValueError, "order must be of different entries, at least one"),
         ({"order": [0, 5]}, ValueError, "order must be a whole number from 0 to 4"),
         ({"order": np.zeros((4, 5), int)}, ValueError, "an order for each row as of FitResult.ord"),
-        ({"predictor": None}, TypeError, "give predictor=, as fit_evalx's, beside an order"),
+        ({"predictor": None}, TypeError, "give predictor=, as fit_evalx's or a fit"),
         ({"y": torch.zeros(100, 2).double() + 0.5}, ValueError, r"y must hold labels \(N,\)"),
         ({"y": torch.full((100,), 7)}, ValueError, "labels"),
         ({"y": None}, ValueError, r"y must hold labels \(N,\)"),
