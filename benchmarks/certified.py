@@ -9,7 +9,8 @@ deviation of the predictions for the response. *masks*: 1,500 new rows; a(x, S) 
 their own for every size along a row's order; the oracle is the first size from which on it is at
 least .9, and a row is covered where its certified mask's is. *stop*: 500 new rows calibrate, drawn
 500 times of 3,000, the others have the risk; y is what the explainer predicts with every entry
-kept, by itself over 20 imputations. Of columns that are independent the hidden values are redrawn from
+kept, by itself over 20 imputations. Of columns that are independent the hidden values are
+redrawn from
 other rows: the risk of a choice that reads none of them stays. Controls: the row's order, which the
 library refuses, and calibration rows of the upper half of the surest.
 """

@@ -191,8 +191,7 @@ def _certified(
         far = np.abs(found - of_all) > within
         return far.reshape(masks, len(rows), -1).any(-1).sum(0)
 
-    bisections = math.ceil(math.log2(entries + 1))
-    pilot = max(2, int(PILOT * count) // (bisections + 1))
+    pilot = max(2, int(PILOT * count) // (math.ceil(math.log2(entries + 1)) + 1))
     complete = predicted(every, np.full(len(x), entries), pilot)
     reference = complete.mean(0)
     # With every entry kept nothing is hidden; what is drawn all the same must pass its test.
