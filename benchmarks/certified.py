@@ -8,10 +8,10 @@
 deviation of the predictions for the response. *masks*: 1,500 new rows; a(x, S) by 200 draws of
 their own for every size along a row's order; the oracle is the first size from which on it is at
 least .9, and a row is covered where its certified mask's is. *stop*: 500 new rows calibrate, drawn
-500 times of 3,000, the others have the risk; y is what the explainer predicts with every entry
-kept, by itself over 20 imputations. Of columns that are independent the hidden values are
-redrawn from
-other rows: the risk of a choice that reads none of them stays. Controls: the row's order, which the
+500 times of 3,500, the others have the risk; y is what the explainer predicts with every entry
+kept, by itself over 20 imputations. Sets that are refused have no risk, and their share is beside
+it. Of columns that are independent the hidden values are redrawn from other rows: the risk of a
+choice that reads none of them stays. Controls: the row's order, which the
 library refuses, and calibration rows of the upper half of the surest.
 """
 
@@ -114,31 +114,45 @@ class Redrawn:
         return float((self.labels_of(other) != labels).mean())
 
 
-def stop_record(rows, confidence, labels, place, sets, calibration, seed, easy=False):
-    """Risk and size of stops along an order of all rows, over calibration sets, by
-    :func:`calibrated_stop`'s thresholds, errors and test."""
-    count, truth, at = len(rows.x), rows.labels, np.arange(len(rows.x))
-    sizes = np.array([_stops(confidence, threshold) for threshold in THRESHOLDS])
-    wrong = labels[sizes, at] != truth
+def surest_first(confidence, labels, truth):
+    """The threshold that :func:`calibrated_stop` would choose, for an order that it refuses."""
+    accepted, at = None, np.arange(len(truth))
+    for threshold in THRESHOLDS:
+        wrong = labels[_stops(confidence, threshold), at] != truth
+        if binom.cdf(wrong.sum(), len(truth), ALPHA) > ALPHA:
+            break
+        accepted = threshold
+    return accepted
+
+
+def stop_record(rows, stop, calibrate, sets, calibration, seed, easy=False):
+    """Risk and size of stops along an order, over calibration sets of which `calibrate` chooses a
+    threshold, None where it refuses; of refusals the risk is unknown, and their share is told."""
+    place, confidence, labels = stop
+    truth, at = rows.labels, np.arange(len(rows.x))
     generator, risks, kept, chosen = np.random.default_rng(seed), [], [], []
     pool = at if not easy else np.flatnonzero(confidence[0] >= np.median(confidence[0]))
     for _ in range(sets):
         own = generator.choice(pool, calibration, replace=False)
-        accepted = binom.cdf(wrong[:, own].sum(1), calibration, ALPHA) <= ALPHA
-        last = int(accepted.cumprod().sum()) - 1
-        others = np.setdiff1d(at, own)
-        risks.append(wrong[last, others].mean() if last >= 0 else 0.0)
-        kept.append(sizes[last, others].mean() if last >= 0 else place.shape[1])
-        chosen.append(last)
-    last = int(np.median(chosen))
-    redrawn = rows.risk(place < sizes[last][:, None], labels[sizes[last], at], seed)
+        threshold = calibrate(own)
+        if threshold is None:
+            continue
+        size, others = _stops(confidence, threshold), np.setdiff1d(at, own)
+        risks.append((labels[size, at] != truth)[others].mean())
+        kept.append(size[others].mean())
+        chosen.append(threshold)
+    if not chosen:
+        return {"refused": 1.0, "rows": len(at)}
+    size = _stops(confidence, float(np.median(chosen)))
+    redrawn = rows.risk(place < size[:, None], labels[size, at], seed)
     return {
         "risk": float(np.mean(risks)),
         "above": float((np.array(risks) > ALPHA).mean()),
         "size": float(np.mean(kept)),
-        "real": float(wrong[last].mean()),
+        "refused": 1 - len(chosen) / sets,
+        "real": float((labels[size, at] != truth).mean()),
         "redrawn": redrawn,
-        "rows": count,
+        "rows": len(at),
     }
 
 
@@ -179,9 +193,10 @@ def main():
             judge = EvalX(result, entries, None)
             order = np.argsort(-explainer.feature_importances_)
             y_new = torch.as_tensor(rows.labels)
-            lenient = {"epsilon": 0.5, "imputations": IMPUTATIONS}
-            stop = calibrated_stop(order, x, y_new, predictor=judge, **lenient)
+            lenient = {"predictor": judge, "imputations": IMPUTATIONS}
+            stop = calibrated_stop(order, x, y_new, epsilon=0.5, **lenient)
             stops["one order"] = stops["shifted (control)"] = stop.along(x)
+            orders = {"one order": order, "shifted (control)": order}
             path = result.order(x).flip(-1)
             along = [
                 judge.predict(x, (path.argsort(-1) < t).to(x), imputations=IMPUTATIONS)[0].numpy()
@@ -194,19 +209,30 @@ def main():
                     x.shape[1], classes=int(learned[1].max()) + 1, grouping=grouping, penalty=0.001
                 )
                 steps = fit(system, learned, learning_rate=1e-3, seed=seed, **how)
-                policy = calibrated_stop(steps, x, y_new, predictor=judge, **lenient)
-                stops["suwr"] = policy.along(x)
+                policy = calibrated_stop(steps, x, y_new, epsilon=0.5, **lenient)
+                stops["suwr"], orders["suwr"] = policy.along(x), steps
         for run in due:
             with records.run(run) as record:
                 if run["figure"] == "masks":
                     record |= masks_record(result, checked, within, 30 if small else 200)
                     continue
-                place, confidence, labels = stops[run["figure"]]
+                figure = run["figure"]
+                _, confidence, labels = stops[figure]
+
+                def calibrate(own, figure=figure, confidence=confidence, labels=labels):
+                    if figure not in orders:
+                        return surest_first(confidence[:, own], labels[:, own], rows.labels[own])
+                    try:
+                        order, known = orders[figure], (x[own], y_new[own])
+                        return calibrated_stop(order, *known, **lenient).threshold
+                    except ValueError as error:
+                        if "are predicted otherwise than y" not in str(error):
+                            raise
+                        return None
+
                 sizes = {"sets": options.calibrations, "calibration": 200 if small else 500}
-                easy = run["figure"].startswith("shifted")
-                record |= stop_record(
-                    rows, confidence, labels, place, seed=seed, easy=easy, **sizes
-                )
+                easy = figure.startswith("shifted")
+                record |= stop_record(rows, stops[figure], calibrate, seed=seed, easy=easy, **sizes)
 
 
 if __name__ == "__main__":

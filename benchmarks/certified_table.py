@@ -11,6 +11,7 @@ COLUMNS = {
     "calls": "calls a row",
     "risk": "risk",
     "above": "P(risk > .1)",
+    "refused": "refused",
     "real": "real risk",
     "redrawn": "redrawn risk",
 }

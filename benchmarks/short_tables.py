@@ -14,7 +14,6 @@ SHORT: dict[str, tuple[str, tuple[int, ...]]] = {
     "q-fit": (r"paper|0\.0005|as given", (0, 1, 3, 4, 5, 6, 7)),
     "estimators": (r"^\| (DisARM|leave|marginal|path|score function \|).* S2 ", (0, 1, 3, 4, 8)),
     "lex-3": (r"\| S1 ", (1, 3, 4)),
-    "lex-4": (r"^\| (-3|0|3) ", (0, 1, 2)),
     "panels": (
         r"mnist \| (constant|marginal|gaussian-mixture|mixture-means|vaeac) \| 0\.1 .* flat"
         r"|fashion \| constant|mnist \| mixture-means .* 22 ",
@@ -37,11 +36,10 @@ SHORT: dict[str, tuple[str, tuple[int, ...]]] = {
     "constraints": (r"fairness|noise (0|0\.5|17) ", (0, 1, 4, 6)),
     "calibration": (r"AutoNormal|NUTS|SGHMC|half|Q-FIT|enumeration|unseen", (0, 1, 3, 6)),
     "cox": ("", (0, 3, 4, 6, 7)),
-    "speed": (r"^\| (?!(L2X|INVASE|REAL-X) \| 1000).*\| 64 \| 1 \|", (0, 1, 6, 8, 10)),
+    "speed": (r"\| 64 \| 64 \| 1 \|", (0, 1, 6, 8, 10)),
+    "gpu": (r"\| (1,000|65,536) ", (0, 1, 2, 3, 4, 5)),
     "speed-explained": ("explain|lime|permutation", (0, 2, 3, 4)),
     "start-up": (r"`(--help|explain wine --out new --k 0)`", (0, 4, 5, 6, 7)),
-    "many-rows": ("", (0, 1, 4, 5)),
-    "large-masks": ("", (0, 1, 3, 4, 5)),
 }
 """By table: what a row must match, and the columns, counted from 0."""
 

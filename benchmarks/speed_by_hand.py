@@ -42,7 +42,11 @@ class ByHand(ABC):
 
     def __init__(self, width: int, x: Tensor, y: Tensor, batch: int) -> None:
         self.x, self.y, self.batch, self.widths = x, y, batch, (width, width)
-        self.optimizer = torch.optim.Adam(list(self.made()), lr=1e-3, weight_decay=1e-3, fused=True)
+        parameters = list(self.made())
+        for part in vars(self).values():
+            if isinstance(part, nn.Module):
+                part.to(x.device)
+        self.optimizer = torch.optim.Adam(parameters, lr=1e-3, weight_decay=1e-3, fused=True)
 
     def epoch(self, progress: float) -> float:
         """Seconds of an epoch."""
@@ -68,7 +72,8 @@ def leave_one_out(log_w: Tensor) -> tuple[Tensor, Tensor]:
     bound = torch.logsumexp(log_w, 0) - math.log(count)
     with torch.no_grad():
         others = (log_w.sum(0) - log_w) / (count - 1)
-        alone = torch.eye(count, dtype=torch.bool).reshape(count, count, *[1] * (log_w.dim() - 1))
+        alone = torch.eye(count, dtype=torch.bool, device=log_w.device)
+        alone = alone.reshape(count, count, *[1] * (log_w.dim() - 1))
         replaced = torch.where(alone, others, log_w[None])
         signal = bound - (torch.logsumexp(replaced, 1) - math.log(count))
     return bound, signal
@@ -114,7 +119,7 @@ def annealed_loss(
     with torch.no_grad():
         mask = torch.bernoulli(torch.sigmoid(logits).expand(several))
     log_q = -binary_cross_entropy(logits.expand(several), mask, reduction="none").sum(-1)
-    x_imputed = torch.where(mask == 1, x, torch.randn(mask.shape))
+    x_imputed = torch.where(mask == 1, x, torch.randn_like(mask))
     bound, signal = leave_one_out(log_prob(predictor(x_imputed), y))
     entropy, share = annealing(progress)
     loss = -bound - (log_q * signal).sum(0) - entropy * bonus(logits)
@@ -131,7 +136,8 @@ class L2XByHand(ByHand):
 
     def loss(self, x: Tensor, y: Tensor, progress: float) -> Tensor:
         logits = self.selector(x)
-        gumbel = -torch.log(-torch.log(torch.rand(K, *logits.shape).clamp(1e-7, 1 - 1e-7)))
+        noise = torch.rand(K, *logits.shape, device=x.device).clamp(1e-7, 1 - 1e-7)
+        gumbel = -torch.log(-torch.log(noise))
         mask = ((logits + gumbel) / TEMPERATURE).softmax(-1).amax(0)
         return nn.functional.cross_entropy(self.predictor(mask * x), y)
 

@@ -32,6 +32,18 @@ def steps_table(records: list[Record]) -> str:
     return "\n".join(rows)
 
 
+def gpu_table(records: list[Record]) -> str:
+    """Milliseconds of a step on a GPU, by the ways to run it."""
+    found = [r for r in records if r["section"] == "steps"]
+    ways = list(dict.fromkeys(way for r in found for way in r["milliseconds"]))
+    ways = [way for way in ways if all(way in r["milliseconds"] for r in found)]
+    rows = [f"| system | batch | {' | '.join(ways)} |", "|---" * (2 + len(ways)) + "|"]
+    for r in found:
+        cells = " | ".join(f"{r['milliseconds'][way]:.1f}" for way in ways)
+        rows.append(f"| {r['name']} | {r['batch']:,} | {cells} |")
+    return "\n".join(rows)
+
+
 def explained_table(records: list[Record]) -> str:
     """Rows a second and memory of each method."""
     rows = [

@@ -29,7 +29,7 @@ from real_model_table import real_models_table
 from record import RESULTS, read, spread
 from short_tables import shortened
 from soak_table import soak_table
-from speed_tables import explained_table, growth_table, steps_table
+from speed_tables import explained_table, gpu_table, growth_table, steps_table
 from system_tables import (
     Record,
     figure_3_table,
@@ -249,6 +249,7 @@ TABLES: dict[str, tuple[Callable[[list[Record]], str], str]] = {
     "branches": (branches, "switches"),
     "step": (step, "step"),
     "speed": (steps_table, "speed"),
+    "gpu": (gpu_table, "gpu"),
     "speed-explained": (explained_table, "speed"),
     "speed-growth": (growth_table, "speed"),
     "start-up": (start_up, "start_up"),

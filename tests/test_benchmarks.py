@@ -6,14 +6,17 @@ import importlib.util
 import json
 import os
 import re
+from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from packaging.version import Version
 from scipy.special import log_softmax
 
 from tests.benchmark_modules import FOLDER
@@ -22,6 +25,10 @@ from tests.conftest import MODULES
 README = (FOLDER / "README.md").read_text(encoding="utf-8")
 NAMED = sorted(set(re.findall(r"python benchmarks/(\w+)\.py", README)))
 IMAGES = Path(os.environ.get("LEXPPL_DATA", "nowhere"), "MNIST").is_dir()
+OF_VALIDATED_TREES = pytest.mark.skipif(
+    Version(version("scikit-learn")) < Version("1.7"),
+    reason="the benchmarks' boosted trees take validation rows of scikit-learn 1.7",
+)
 pytestmark = [pytest.mark.usefixtures("benchmarks"), pytest.mark.filterwarnings("ignore")]
 
 
@@ -128,6 +135,21 @@ def soak(record):
     return "| 1 of 1 |"
 
 
+def gpu(*records):
+    sections = defaultdict(list)
+    for record in records:
+        sections[record["section"]].append(record)
+    assert set(sections) == {"agree", "whole", "steps", "bf16", "explained", "processes"}
+    assert len(sections["agree"]) == 9
+    assert all(
+        r["cases"] == 1 and not r["failed"] for r in (*sections["agree"], *sections["whole"])
+    )
+    assert all(r["loss"] == r["gradient"] == 0 for r in sections["agree"])
+    assert sections["processes"][0]["difference"] == 0
+    (timed,) = sections["steps"]
+    return f"| LEX | 64 | {timed['milliseconds']['by hand']:.1f} |"
+
+
 def q_fit(adapted, frozen):
     assert (adapted["explained"], frozen["explained"]) == ("adapted", "frozen")
     assert adapted["accuracy"] == frozen["accuracy"]
@@ -189,6 +211,7 @@ NEEDS_IMAGES = pytest.mark.skipif(not IMAGES, reason="LEXPPL_DATA has no MNIST")
 NEEDS_VADER = pytest.mark.skipif(
     importlib.util.find_spec("vaderSentiment") is None, reason="needs vadersentiment"
 )
+GPU = ("agree", "whole", "steps", "bf16", "explained", "processes")
 NEEDS_FORK = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs processes as POSIX has them")
 SMALL_RUNS = [
     pytest.param(step),
@@ -202,6 +225,7 @@ SMALL_RUNS = [
     pytest.param(infidelity, "--sets", "digits", "--methods", "l2x", marks=NEEDS_IMAGES),
     pytest.param(start_up),
     pytest.param(latency),
+    pytest.param(gpu, "--device", "cpu", "--only", *GPU, marks=LONG),
     pytest.param(soak, "--fits", "1", marks=NEEDS_FORK),
     pytest.param(q_fit),
     pytest.param(real_x),
@@ -414,6 +438,7 @@ def test_known_data_sets_stand_against_the_better_reference():
     assert line.endswith("| -0.300 | -0.200 | -0.400 | -0.100 | 0.050 | -2.000 | 9 | 1 |")
 
 
+@OF_VALIDATED_TREES
 def test_shap_has_trees_that_it_reads_right(tmp_path):
     """Of splits by sets of levels its values missed two of three, and had a null on top."""
     believable = importlib.import_module("believable")
@@ -427,6 +452,7 @@ def test_shap_has_trees_that_it_reads_right(tmp_path):
     assert (judged["power"], judged["false"]) == (1.0, [])
 
 
+@OF_VALIDATED_TREES
 def test_a_table_that_cannot_be_explained_leaves_the_others(benchmarks):
     words = ("--kinds", "duplicated", "--methods", "explain", "permutation", "--words=--k 99")
     with pytest.raises(SystemExit, match="1 tables have no record"):

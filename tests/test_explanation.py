@@ -16,7 +16,7 @@ from torch import nn
 from lexppl.arviz_compatibility import group_names, group_of, posterior_of
 from lexppl.distributions import KSubset
 from lexppl.explanation import explain, save_posterior, selection_table
-from lexppl.explanation.posterior_arrays import Variable
+from lexppl.explanation.posterior_arrays import Variable, over_chunks, stored
 from lexppl.explanation.reading.masks import kind_of, masks_of
 from lexppl.explanation.row_draws import systematic_resampling
 from lexppl.inference import FitResult, NestedIWAE, fit
@@ -417,11 +417,10 @@ def test_names_come_from_the_fit_then_the_grouping():
 
 
 def test_counts_that_need_more_bytes_get_them():
-    variable = Variable(("row",), np.zeros(3, np.int8), {})
-    variable.put((slice(0, 2),), torch.tensor([1.0, 2.0]))
-    assert variable.values.dtype == np.int8
-    variable.put((slice(2, 3),), torch.tensor([300.0]))
-    assert variable.values.tolist() == [1.0, 2.0, 300.0]
+    small, large = (stored(torch.tensor(v), np.int8) for v in ([1.0, 2.0], [300.0]))
+    assert small.dtype == np.int8
+    chunks = [Variable(("row",), values, {}) for values in (small, large)]
+    assert over_chunks(chunks).tolist() == [1.0, 2.0, 300.0]
 
 
 # Chunks and seeds

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from lexppl.argument_checks import int_at_least, int_between
 from lexppl.evaluation.feature_groups import FeatureGroups
-from lexppl.explanation.explained_rows import kept_program
+from lexppl.explanation.explained_rows import known_sites
 from lexppl.explanation.names import entry_names as names_of
 from lexppl.explanation.names import named_rows
 from lexppl.explanation.program_sites import sites_of
@@ -49,10 +49,10 @@ class ForcedRuns:
         int_at_least("seed", seed, 0)
         self.rows = named_rows(result, x, None, None)
         keep_parameters_local(*result.models, *result.guides)
-        known = kept_program(result, self.rows.x)
+        known = known_sites(result, self.rows.x)
         with drawing(seed, self.rows.x.device):
-            kept = known is not None and known.is_constant
-            self.sites = known.sites if known and kept else sites_of(result.model, self.rows.x[:1])
+            constant = known is not None and known[0].are_constant
+            self.sites = known[0] if known and constant else sites_of(result.model, self.rows.x[:1])
         self.mask = self.sites.masks[0]
         if self.mask.kind not in (None, "selection"):
             raise ValueError(

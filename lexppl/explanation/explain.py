@@ -7,9 +7,10 @@ from typing import Any
 import xarray as xr
 
 from lexppl.arviz_compatibility import Posterior, posterior_of, tree_of
-from lexppl.explanation.explained_rows import ExplainedRows, explained_rows
+from lexppl.explanation.explained_rows import explained_rows
+from lexppl.explanation.mask_sampler import ExplainOptions
+from lexppl.explanation.posterior_arrays import PosteriorArrays
 from lexppl.explanation.reading.masks import GIVEN_X, GIVEN_XY, RESPONSES
-from lexppl.explanation.row_plan import Explaining
 from lexppl.inference.batches import x_and_y
 from lexppl.inference.training.result import FitResult, with_penalty
 from lexppl.threads import ONE_THREAD
@@ -177,14 +178,14 @@ def explain(
         >>> given_y["predictions"]["mask"].dims, given_y["log_likelihood"]["y"].shape
         (('chain', 'draw', 'row', 'feature'), (1, 50, 200))
     """
-    rows = _explained(**locals())
-    return posterior_of(rows.groups(), rows.attrs)
+    arrays = _explained(**locals())
+    return posterior_of(arrays.groups(), arrays.attrs)
 
 
 def explanation_tree(program: Any, x: Any, y: Any = None, **settings: Any) -> xr.DataTree:
     """What :func:`explain` returns, as xarray's tree, whichever ArviZ is installed."""
-    rows = _explained(program, x, y, **settings)
-    return tree_of(rows.groups(), rows.attrs)
+    arrays = _explained(program, x, y, **settings)
+    return tree_of(arrays.groups(), arrays.attrs)
 
 
 def prior(
@@ -234,8 +235,8 @@ def prior(
     if isinstance(program, FitResult):
         raise TypeError("prior is of a program before a fit; explain(result, x) has a fit's draws")
     settings = {name: value for name, value in locals().items() if name not in ("program", "x")}
-    found = _explained(program, x, None, from_prior=True, **settings)
-    groups = found.groups()
+    arrays = _explained(program, x, None, from_prior=True, **settings)
+    groups = arrays.groups()
     drawn = groups.pop(GIVEN_X)
     responses = [name for name in RESPONSES if name in drawn]
     shared = [groups.pop(name) for name in ("prior", GIVEN_XY) if name in groups]
@@ -243,7 +244,7 @@ def prior(
     groups["prior_predictive"] = drawn[responses]
     groups["constant_data"] = groups.pop(f"{GIVEN_X}_constant_data")
     groups["prior"].attrs["draws"] = "independent draws from the prior, and of masks given them"
-    return posterior_of(groups, found.attrs)
+    return posterior_of(groups, arrays.attrs)
 
 
 def _explained(
@@ -254,8 +255,8 @@ def _explained(
     penalty: float | None = None,
     row_names: Sequence[Any] | None = None,
     **settings: Any,
-) -> ExplainedRows:
+) -> PosteriorArrays:
     x, y = x_and_y(x, y)
     models = program.models if isinstance(program, FitResult) else [program]
     with ONE_THREAD, nullcontext() if penalty is None else with_penalty(models, penalty):
-        return explained_rows(program, x, y, Explaining(**settings), row_names=row_names)
+        return explained_rows(program, x, y, ExplainOptions(**settings), row_names=row_names)

@@ -21,11 +21,11 @@ from tqdm.auto import tqdm
 
 from lexppl import __version__
 from lexppl.argument_checks import int_at_least
-from lexppl.explanation.explained_rows import BLOCK, TablePart, explained_rows
+from lexppl.explanation.explained_rows import explained_rows
 from lexppl.explanation.given_program import sampled_draws
+from lexppl.explanation.mask_sampler import BLOCK, LEAST_DRAWS, ExplainOptions, needs_draws
 from lexppl.explanation.posterior_files import EXTRA, RUN, ZarrPosterior
 from lexppl.explanation.program_sites import ProgramSites, sites_of
-from lexppl.explanation.row_plan import LEAST_DRAWS, Explaining, needs_draws
 from lexppl.extras import extra_library
 from lexppl.fingerprint import fingerprint
 from lexppl.inference.batches import tensor_of
@@ -309,7 +309,7 @@ def explain_to_zarr(
         raise is_there
     if not target.parent.is_dir():
         raise ValueError(f"path: the folder {target.parent} is not there; create it first")
-    how = Explaining(**options, rows_per_chunk=BLOCK)
+    how = ExplainOptions(**options, rows_per_chunk=BLOCK)
     how.check()
     source = RowSource(rows, encoding, with_y)
     first = encoded_piece(source.first(BLOCK), encoding, with_y, result)
@@ -348,7 +348,7 @@ class ChunkTask:
     first rows, `aside` the folder of the run."""
 
     result: FitResult
-    how: Explaining
+    how: ExplainOptions
     encoding: TableEncoding | None
     with_y: bool
     keep_x: bool
@@ -366,17 +366,17 @@ class ChunkTask:
     ) -> tuple[dict[str, xr.Dataset], dict[str, Any], dict[str, np.ndarray]]:
         """Explain a chunk: its groups, the attributes of all, and its rows and sums over them."""
         x, y = encoded_piece(piece, self.encoding, self.with_y, self.result)
-        part = TablePart(number * (self.size // BLOCK), self.first)
-        found = explained_rows(self.result, x, y, self.how, part=part)
-        groups = found.groups()
-        sums = {f"{group}/{name}": groups[group][name].values for group, name in found.means}
+        part = (number * (self.size // BLOCK), self.first)
+        arrays = explained_rows(self.result, x, y, self.how, part=part)
+        groups = arrays.groups()
+        sums = {f"{group}/{name}": groups[group][name].values for group, name in arrays.over_rows}
         sums[ROWS] = np.array(len(x))
         if not self.keep_x:
             name = next(name for name in groups if name.endswith("constant_data"))
             constant = groups.pop(name).drop_vars("x")
             if constant.data_vars:
                 groups[name] = constant
-        return groups, found.attrs, sums
+        return groups, arrays.attrs, sums
 
     def write(
         self, number: int, piece: Piece, identity: str | None, total: int | None = None
@@ -399,7 +399,9 @@ class ChunkTask:
 
     def mark(self, number: int) -> dict[str, np.ndarray]:
         """What that file holds."""
-        with refused_by_name(self.done(number)), np.load(self.done(number)) as held:
+        path = self.done(number)
+        # numpy leaves a file open that it opens itself and cannot read.
+        with refused_by_name(path), path.open("rb") as file, np.load(file) as held:
             return dict(held)
 
 
@@ -424,8 +426,8 @@ def _settled(task: ChunkTask) -> ChunkTask:
         task, result=replace(result, modules=[]), how=replace(how, draws=draws), size=size
     )
     # What cannot be explained so is refused by the first two rows, before anything is written.
-    part = TablePart(0, task.first)
-    explained_rows(task.result, x[:2], None if y is None else y[:2], task.how, part=part)
+    few = x[:2], None if y is None else y[:2]
+    explained_rows(task.result, *few, task.how, part=(0, task.first))
     return task
 
 

@@ -1,262 +1,289 @@
-"""The arrays of a posterior in ArviZ's layout, filled chunk by chunk."""
+"""Variables of a posterior in ArviZ's layout: by chunk of rows, then joined by row and chain."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 import xarray as xr
-from numpy.typing import NDArray
 from torch import Tensor
 from xarray.indexes import PandasIndex
 
+from lexppl.explanation.mask_sampler import MaskSampler
 from lexppl.explanation.names import SharedDims, entry_names, feature_names
-from lexppl.explanation.program_sites import (
-    FEATURE,
-    ROWS,
-    MaskSite,
-    NamedValue,
-    Response,
-    SharedSite,
-)
+from lexppl.explanation.program_sites import ROWS, MaskSite, NamedValue, Response
 from lexppl.explanation.reading import masks as named
 from lexppl.explanation.reading.images import EVENT, FEATURE_MAP, feature_map_of, map_dimensions
 from lexppl.explanation.reading.masks import GIVEN_Y, GUIDED, KINDS, STATED, STRENGTH
 from lexppl.explanation.row_draws import RowDraws, by_draw, log_mean
 from lexppl.inference.contexts import SUBSAMPLED
 
-if TYPE_CHECKING:
-    from lexppl.explanation.row_plan import RowPlan
 
-
-@dataclass
+@dataclass(frozen=True)
 class Variable:
-    """One variable of a group: its array, the names of its dimensions, its attributes."""
+    """One variable: the names of its dimensions, its array, its attributes, and whether chunks of
+    rows have terms of a mean over rows."""
 
     dims: tuple[str, ...]
     values: np.ndarray
-    attrs: dict[str, Any]
-
-    def put(self, where: tuple[Any, ...], values: Tensor) -> None:
-        """Write values into a part of the array; integers are converted where values need it."""
-        given = values.detach().cpu().numpy()
-        if self.values.dtype.kind == "i" and not np.array_equal(
-            given.astype(self.values.dtype), given
-        ):
-            self.values = self.values.astype(given.dtype)
-        self.values[where] = given
+    attrs: Mapping[str, Any]
+    over_rows: bool = False
 
 
-@dataclass
-class ArvizLayout:
-    """The groups of a posterior, with the coordinates, by dimension, that they share."""
-
-    coordinates: dict[str, Sequence[Any] | np.ndarray]
-    dtype: type = np.float64  # Of variables that are added without one
-    _groups: dict[str, dict[str, Variable]] = field(default_factory=dict)
-
-    def add(
-        self, group: str, name: str, dims: Sequence[str], dtype: Any = None, **attrs: Any
-    ) -> np.ndarray:
-        """Array of zeros of a new variable with these dimensions, in a group."""
-        shape = tuple(len(self.coordinates[dim]) for dim in dims)
-        kind = self.dtype if dtype is None else dtype
-        variable = Variable(tuple(dims), np.zeros(shape, kind), attrs)
-        self._groups.setdefault(group, {})[name] = variable
-        return variable.values
-
-    def share(self, group: str, name: str, other: str) -> None:
-        """A group's variable is that of another group: one array, under both."""
-        self._groups.setdefault(group, {})[name] = self._groups[other][name]
-
-    def __getitem__(self, place: tuple[str, str]) -> Variable:
-        group, name = place
-        return self._groups[group][name]
-
-    def __contains__(self, place: tuple[str, str]) -> bool:
-        group, name = place
-        return name in self._groups.get(group, {})
-
-    def groups(
-        self, attrs: Mapping[str, Any], own: Mapping[str, Mapping[str, Any]]
-    ) -> dict[str, xr.Dataset]:
-        """The groups as data sets, with attributes of all and `own` ones of each."""
-        indexes: dict[str, PandasIndex] = {}
-        for dim, values in self.coordinates.items():
-            # As an index of pandas: of an array xarray loads Dask to see whether it is Dask's.
-            names = coordinate_values(values)
-            indexes[dim] = PandasIndex(pd.Index(names), dim, names.dtype)
-        groups = {}
-        for group, held in self._groups.items():
-            # Of numpy arrays: xarray need not look what libraries of other arrays there are.
-            variables = {
-                name: xr.Variable(v.dims, v.values, v.attrs, fastpath=True)
-                for name, v in held.items()
-            }
-            used = {dim for variable in held.values() for dim in variable.dims}
-            of_group = {dim: index for dim, index in indexes.items() if dim in used}
-            coords = {d: v for i in of_group.values() for d, v in i.create_variables().items()}
-            all_attrs = {**attrs, **own.get(group, {})}
-            groups[group] = xr.Dataset(variables, xr.Coordinates(coords, of_group), all_attrs)
-        return groups
+Variables = dict[tuple[str, str], Variable]  # By group and name
+Put = Callable[..., None]  # Adds a variable, by group, name, dimensions and values
 
 
-def coordinate_values(values: Sequence[Any] | np.ndarray) -> np.ndarray:
-    """Names or numbers of a dimension as an array that netCDF can hold: never of objects."""
-    array = np.asarray(values)
-    return array if array.dtype.kind in "iuf" else np.asarray([str(value) for value in values])
+def stored(values: Tensor, dtype: Any) -> np.ndarray:
+    """Values as an array of a type, which integers alone may have to leave."""
+    array = values.detach().cpu().numpy()
+    small = array.astype(dtype)
+    return array if small.dtype.kind == "i" and not np.array_equal(small, array) else small
 
 
+def over_chunks(chunks: Sequence[Variable]) -> np.ndarray:
+    """The values of all rows of those of chunks; of a variable without rows the last ones."""
+    first, arrays = chunks[0], [chunk.values for chunk in chunks]
+    if first.over_rows:
+        return np.asarray(sum(arrays))
+    return np.concatenate(arrays, first.dims.index(ROWS)) if ROWS in first.dims else arrays[-1]
+
+
+HELD_OUT = (
+    "log p(y | x), the log-density of the mean over all chains and draws, which have not learned "
+    "from the rows: arviz.loo gives their log score"
+)
 # What E[z | x, y] says of itself, and E[z | x] where something is observed without y.
 WEIGHTED = "mean of p(z | {}), by the weights of proposals"
 LISTED = "mean of p(z | {}), over all masks"
 # Of E[z | x, θ] of all chains, draws, rows and features, beyond which its mean over rows is kept
 # alone.
 MOST_NUMBERS = 2**23
-
-
 OF_NAMED = (named.GIVEN_X, named.GIVEN_XY)  # Draws that have `pyro.deterministic` values
+OVER_ENTRIES = ("importance", "size")  # Names of means over rows of a mask, and of sums
+LIKELIHOOD = ("", "log p(y | x, θ)")  # Of P values of θ, until all rows are there
 
 
 class PosteriorArrays:
-    """All of a posterior's arrays, made beforehand and filled chunk by chunk; of a `part` of a
-    longer table means over rows are kept as sums, and E[z | x, θ] by row is left out."""
+    """All of a posterior's variables, chunk by chunk of its chains, with attributes of all groups
+    and of each; of a part of a longer table means over rows are sums, without E[z | x, θ] by row.
+    """
 
-    def __init__(self, plan: RowPlan, is_part: bool) -> None:
-        result, rows = plan.result, plan.rows
-        dims = SharedDims(plan.how.dims or {}, plan.how.coords or {})
-        self._rows, self._plan, self._sites = rows, plan, plan.sites
-        self._part, self._divisor = is_part, 1 if is_part else len(rows)
-        sites, given_y, joint = plan.sites, rows.y is not None, plan.is_joint
+    def __init__(
+        self,
+        sampler: MaskSampler,
+        attrs: dict[str, Any],
+        of_groups: Mapping[str, Mapping[str, Any]],
+    ) -> None:
+        self.attrs, self._of_groups = attrs, of_groups
+        result, rows, sites = sampler.result, sampler.rows, sampler.sites
+        dims = SharedDims(sampler.options.dims or {}, sampler.options.coords or {})
+        self._rows, self._sampler, self._sites = rows, sampler, sites
+        self._part = sampler.block is not None
+        self._divisor = 1 if self._part else len(rows)
         dims.check(sites.shared, {site.feature for site in sites.masks})
         self._shared = {site.name for site in sites.shared}
-        self._from_prior = plan.how.from_prior
-        of_prior = sites.has_outer_latents and sites.has_prior and not self._from_prior
-        drawn = {named.GIVEN_XY: given_y, named.PRIOR: of_prior, named.GUIDE: bool(sites.guided)}
-        # What is drawn, of each chain.
-        self.sources = (named.GIVEN_X, *(source for source, here in drawn.items() if here))
-        self._constants = named.CONSTANTS if given_y else f"{named.GIVEN_X}_{named.CONSTANTS}"
-        # The groups and names of what is a mean over rows.
-        self.over_rows: list[tuple[str, str]] = []
         first = sites.masks[0]
-        own = plan.how.features(first.feature)
-        if own is None and first.entry_dim == -1:
-            own = [first.name]
-        names = entry_names(result, first.entries, own)
+        of_features = sampler.options.features(first.feature)
+        if of_features is None and first.entry_dim == -1:
+            of_features = [first.name]
+        names = entry_names(result, first.entries, of_features)
         self._coordinates: dict[str, Any] = {
             "chain": range(len(result.models)),
-            "draw": range(plan.draws),
+            "draw": range(sampler.draws),
             "row": rows.names,
             **dims.coords,
             first.feature: names,
         }
         if rows.x.dim() == 4:
             self._coordinates |= dict(zip(EVENT, map(range, rows.x.shape[1:]), strict=True))
-        kind = np.float64 if rows.dtype == torch.float64 else np.float32
-        self._layout = ArvizLayout(self._coordinates, kind)
-        self._add = self._layout.add
-        self._likelihood: NDArray[np.float64] | None = None  # log p(y | x, θ), `(C, P, B)`
-        self._mean_names: dict[str, str] = {}
-        for source in self.sources:
-            if source == named.PRIOR and not given_y:
-                continue
-            for site in self._masks(source):
-                self._add_mask(site, source)
-            for value in sites.named if plan.draws > 0 and source in OF_NAMED else ():
-                self._add_named(value, source)
-            if sites.response is not None and plan.draws > 0 and source != named.GUIDE:
-                self._add_response(sites.response, result.class_names, self._groups(source)[2])
-        if given_y and not sites.has_outer_latents:
-            self._add_prior()
-        if (given_y or sites.beside) and plan.listed is None:
-            for name in ("weight_ess", "weight_pareto_k"):
-                self._add("sample_stats", name, ("chain", *self._plate_dims(first)))
-        self._has_likelihood = given_y and (not joint or sites.are_together)
+        self._dtype = np.float64 if rows.dtype == torch.float64 else np.float32
+        for site in sites.masks:
+            self._coordinates.setdefault(site.feature, site.entry_names)
+        for value in (*sites.masks, *sites.named):
+            self._number(value.plates, [value.size])
+        for value in sites.named:
+            self._number(value.event_dims, value.event_shape)
+        if sites.response is not None:
+            self._name_response(sites.response)
+        self._constants: Variables = {}
         if result.sampler is not None:
             self._add_sampler(result.sampler.sample_stats)
         self._add_constants(names)
-        for shared in sites.shared:
-            self._add_shared(shared, dims.of(shared, first.entries, self._coordinates))
-        if rows.x.dim() == 4:
-            self._add_images(getattr(result.model, "grouping", None), first.entries)
+        self._shared_dims: dict[str, list[str]] = {}
+        for latent in sites.shared:
+            self._shared_dims[latent.name] = dims.of(latent, first.entries, self._coordinates)
+            self._number(self._shared_dims[latent.name], latent.shape)
+        self.over_rows: list[tuple[str, str]] = []  # Means over rows, once all are there
+        # Of each chain, those of its chunks.
+        self._chains: list[list[Variables]] = [[] for _ in result.models]
 
     def write(self, chain: int, rows: slice, drawn: RowDraws, source: str = named.GIVEN_X) -> None:
-        """Put the draws of a chunk of rows, of one of `sources`, into their place."""
-        layout, (_, average, predictive) = self._layout, self._groups(source)
-        every = slice(None)
+        """Name the draws of a chunk of rows, of one of `sources`."""
+        variables: Variables = {}
+        self._chains[chain].append(variables)
+        count = rows.stop - rows.start
+
+        def put(
+            group: str,
+            name: str,
+            dims: Sequence[str],
+            values: Tensor,
+            dtype: Any = None,
+            over_rows: Any = False,
+            **attrs: Any,
+        ) -> None:
+            if (group, name) in variables:
+                raise ValueError(
+                    f"{group!r} has two variables {name!r}: give the site another name"
+                )
+            array = stored(values, self._dtype if dtype is None else dtype)
+            shape = tuple(count if dim == ROWS else len(self._coordinates[dim]) for dim in dims)
+            if array.shape != shape:
+                array = np.array(np.broadcast_to(array, shape))
+            variables[group, name] = Variable(tuple(dims), array, attrs, over_rows)
+
+        _, average, predictive = self._groups(source)
         for site in self._masks(source):
-            group = self._group_of(site, source)
-            mask = drawn.masks[site.name]
-            if site.plate == ROWS and mask.shape[-2] != rows.stop - rows.start:
+            group, mask = self._group_of(site, source), drawn.masks[site.name]
+            plate, feature = site.plates, site.feature
+            if site.plate == ROWS and mask.shape[-2] != count:
                 raise ValueError(SUBSAMPLED.format(mask.shape[-2]))
-            where = _entries(site, rows)
             over = self._divisor if site.plate == ROWS else site.size
-            shares = layout[average, self._named(site, "importance", average)]
-            shares.values[chain] += mask.sum(1, dtype=torch.float64).cpu().numpy() / over
+            share = mask.sum(1, dtype=torch.float64) / over
+            attrs = {"site": site.name, "description": "mean of the mask over rows"}
+            name = self._named(site, "importance", average)
+            put(average, name, ("draw", feature), share, np.float64, True, **attrs)
             if group is None:
                 continue
-            layout[group, site.name].put((chain, every, *where), _of_plate(site, mask, 1))
-            size = layout[group, self._named(site, "size", group)]
-            size.put((chain, every, *where), _of_plate(site, mask.sum(-1), 1))
+            kind = {} if site.kind is None else {"kind": site.kind}
+            values = site.of_plate(mask, 1)
+            put(group, site.name, ("draw", *plate, feature), values, site.dtype, **kind)
+            numbers = np.int32 if site.dtype.kind == "i" else site.dtype
+            values, name = site.of_plate(mask.sum(-1), 1), self._named(site, "size", group)
+            put(group, name, ("draw", *plate), values, numbers, site=site.name)
             if source == named.PRIOR:
                 continue
-            mean = layout["sample_stats", self._mean_name(site, source)]
-            mean.put((chain, *where), _of_plate(site, drawn.means[site.name], 0))
+            attrs = {"site": site.name, "source": self._origin(site, source)}
+            values = site.of_plate(drawn.means[site.name], 0)
+            put("sample_stats", self._mean_name(site, source), (*plate, feature), values, **attrs)
+            if drawn.means_by_draw is not None and source == named.GIVEN_X and self._shared:
+                self._put_drawn_means(put, site, drawn.means_by_draw[site.name])
         for value in self._sites.named if source in OF_NAMED and drawn.named else ():
-            place = layout[self._group_of(value, source) or source, value.name]
-            values = _of_plate(value, drawn.named[value.name], 1)
-            place.put((chain, every, *_entries(value, rows)), values)
-        if drawn.means_by_draw is not None and source == named.GIVEN_X:
-            for site_name, name in self._mean_names.items():
-                each = drawn.means_by_draw[site_name]
-                if (named.GIVEN_X, name) in layout:
-                    layout[named.GIVEN_X, name].put((chain, every, rows), each)
-                over_rows = layout[named.GIVEN_XY, f"{name}_over_rows"]
-                over_rows.values[chain] += each.double().sum(1).cpu().numpy() / self._divisor
-        if drawn.y is not None:
-            layout[predictive, "y"].put((chain, every, rows), drawn.y)
+            dims = ("draw", *value.plates, *value.event_dims)
+            values = value.of_plate(drawn.named[value.name], 1)
+            put(self._group_of(value, source) or source, value.name, dims, values, value.dtype)
+        response = self._sites.response
+        if response is not None and drawn.y is not None:
+            extra = [f"y_dim_{i}" for i in range(len(response.event_shape))]
+            put(predictive, "y", ("draw", "row", *extra), drawn.y, response.dtype)
         if drawn.label_probability is not None:
-            layout[predictive, "y_probability"].put((chain, rows), drawn.label_probability)
+            put(predictive, "y_probability", ("row", "class"), drawn.label_probability)
         first = self._sites.masks[0]
         for name in ("weight_ess", "weight_pareto_k"):
-            values = getattr(drawn, name)
-            if values is not None:
-                place = layout["sample_stats", name]
-                place.put((chain, *_entries(first, rows)), _of_plate(first, values, 0))
-        if drawn.log_evidence is not None and self._has_likelihood:
-            found = drawn.log_evidence.double().cpu().numpy()
-            if self._likelihood is None:
-                chains = len(self._coordinates["chain"])
-                self._likelihood = np.zeros((chains, len(found), len(self._rows)))
-            self._likelihood[chain, :, rows] = found
+            weight = getattr(drawn, name)
+            if weight is not None:
+                put("sample_stats", name, first.plates, first.of_plate(weight, 0))
+        given_y = self._rows.y is not None
+        has_likelihood = given_y and (not self._sampler.is_joint or self._sites.are_together)
+        if drawn.log_evidence is not None and has_likelihood:
+            evidence = drawn.log_evidence.double().cpu().numpy()
+            variables[LIKELIHOOD] = Variable(("draw", "row"), evidence, {})
 
     def write_shared(self, chain: int, values: Mapping[str, Tensor], group: str) -> None:
-        """Put the draws `(D, *value)` of the latents that rows share into their place."""
-        for name, drawn in values.items():
-            place = self._layout[group, name]
-            place.put((chain,), drawn.reshape(place.values.shape[1:]))
+        """Name the draws `(D, *value)` of the latents that rows share."""
+        variables: Variables = {}
+        for site in self._sites.shared if values else ():
+            dims = ("draw", *self._shared_dims[site.name])
+            drawn = values[site.name].reshape(-1, *site.shape)
+            variables[group, site.name] = Variable(dims, stored(drawn, site.dtype), {})
+        self._chains[chain].append(variables)
 
-    def groups(
-        self, attrs: Mapping[str, Any], own: Mapping[str, Mapping[str, Any]], *, are_draws: bool
-    ) -> dict[str, xr.Dataset]:
-        """The groups as data sets; `are_draws`: the log-likelihood is that of posterior draws."""
-        if self._likelihood is not None:
+    def groups(self) -> dict[str, xr.Dataset]:
+        """The groups as data sets, once."""
+        by_group: dict[str, dict[str, xr.Variable]] = {}
+        for (group, name), variable in self.variables().items():
+            # Of numpy arrays: xarray need not look what libraries of other arrays there are.
+            made = xr.Variable(variable.dims, variable.values, variable.attrs, fastpath=True)
+            by_group.setdefault(group, {})[name] = made
+        indexes: dict[str, PandasIndex] = {}
+        for dim, names in self._coordinates.items():
+            # As an index of pandas: of an array xarray loads Dask to see whether it is Dask's.
+            array = coordinate_values(names)
+            indexes[dim] = PandasIndex(pd.Index(array), dim, array.dtype)
+        groups = {}
+        for group, variables in by_group.items():
+            used = {dim for variable in variables.values() for dim in variable.dims}
+            of_group = {dim: index for dim, index in indexes.items() if dim in used}
+            coords = {d: v for i in of_group.values() for d, v in i.create_variables().items()}
+            all_attrs = {**self.attrs, **self._of_groups.get(group, {})}
+            groups[group] = xr.Dataset(variables, xr.Coordinates(coords, of_group), all_attrs)
+        return groups
+
+    def variables(self) -> Variables:
+        """All variables, of all chains and rows; the chunks are gone then."""
+        joined: Variables = {}
+        for chunk in self._chains[0]:
+            joined |= chunk
+        for key, variable in joined.items():
+            # Chunks are let go, variable by variable, as these take the memory once more.
+            arrays = [
+                over_chunks([c.pop(key) for c in chain if key in c]) for chain in self._chains
+            ]
+            values = arrays[0][None] if len(arrays) == 1 else np.stack(arrays)
+            joined[key] = Variable(
+                ("chain", *variable.dims), values, variable.attrs, variable.over_rows
+            )
+        likelihood = joined.pop(LIKELIHOOD, None)
+        if self._rows.y is not None and not self._sites.has_outer_latents:
+            # The masks given x alone are the prior of those given y.
+            for site in self._sites.masks:
+                for name in (site.name, *(self._named(site, n, named.PRIOR) for n in OVER_ENTRIES)):
+                    joined[named.PRIOR, name] = joined[named.GIVEN_X, name]
+            for name in named.RESPONSES:
+                if (named.GIVEN_X, name) in joined:
+                    joined[named.PRIOR_Y, name] = joined[named.GIVEN_X, name]
+        joined |= self._constants
+        if likelihood is not None:
+            units = {"units": "nats"}
             if not self._sites.are_together:
-                evidence = self._add("sample_stats", "log_evidence", ("chain", "row"), units="nats")
-                evidence[:] = log_mean(self._likelihood, (1,))
-            values = by_draw(self._likelihood, len(self._coordinates["draw"]), are_draws)
-            self._store("log_likelihood", "y", ("chain", "draw", "row"), values, units="nats")
-        return self._layout.groups(attrs, own)
+                values = log_mean(likelihood.values, (1,)).astype(self._dtype)
+                joined["sample_stats", "log_evidence"] = Variable(("chain", "row"), values, units)
+            are_draws = self._of_groups["log_likelihood"]["draws"] != HELD_OUT
+            values = by_draw(likelihood.values, len(self._coordinates["draw"]), are_draws)
+            joined["log_likelihood", "y"] = Variable(("chain", "draw", "row"), values, units)
+        self.over_rows = [place for place in joined if joined[place].over_rows]
+        return joined
 
-    def _store(self, group: str, name: str, dims: Sequence[str], values: Any, **attrs: Any) -> None:
-        """Add a variable that is known."""
-        known = values.detach().cpu().numpy() if isinstance(values, Tensor) else values
-        self._add(group, name, dims, known.dtype, **attrs)[:] = known
+    def _put_drawn_means(self, put: Put, site: MaskSite, means: Tensor) -> None:
+        """E[z | x, θ_d] by row, where it is not too large, and its means over rows."""
+        if not site.states_mean or site.plate != ROWS:
+            return
+        name, feature = f"{site.name}_mean", site.feature
+        while name in self._shared or f"{name}_over_rows" in self._shared:
+            name += "_"
+        attrs = {"site": site.name, named.MEAN_OF: named.EACH_DRAW}
+        description = f"mean over rows of E[z | x, θ], {name}"
+        dims = ("draw", "row", feature)
+        if (
+            not self._part
+            and math.prod(len(self._coordinates[d]) for d in ("chain", *dims)) <= MOST_NUMBERS
+        ):
+            put(named.GIVEN_X, name, dims, means, **attrs)
+        else:
+            description += (
+                f", which is left out: it has more than {MOST_NUMBERS:,} numbers, or rows come in "
+                "parts; explain fewer rows, or give fewer draws"
+            )
+        attrs["description"] = description
+        means = means.double().sum(1) / self._divisor
+        over_rows = f"{name}_over_rows"
+        put(named.GIVEN_XY, over_rows, ("draw", feature), means, np.float64, True, **attrs)
 
     def _masks(self, source: str) -> tuple[MaskSite, ...]:
         return self._sites.guided if source == named.GUIDE else self._sites.masks
@@ -285,113 +312,39 @@ class PosteriorArrays:
         name = self._named(site, kind.variable, "sample_stats")
         return name + GIVEN_Y if source == named.GIVEN_XY else name
 
-    def _add_mask(self, site: MaskSite, source: str) -> None:
-        group, average = self._group_of(site, source), self._groups(source)[1]
-        feature, first = site.feature, self._sites.masks[0]
-        differs = site.entry_dim == -1 and site.name.removesuffix(named.BY_GUIDE) != first.name
-        if feature == FEATURE and (differs or site.entries != first.entries):
-            own = site.name.removesuffix(named.BY_GUIDE)
-            feature = f"{own}_feature"
-            numbered = [f"{own}{g + 1}" for g in range(site.entries)]
-            self._coordinates[feature] = [own] if site.entry_dim == -1 else numbered
-        self._coordinates.setdefault(feature, range(site.entries))
-        plate = self._plate_dims(site)
-        share = self._named(site, "importance", average)
-        self.over_rows.append((average, share))
-        dims = ("chain", "draw", feature)
-        description = "mean of the mask over rows"
-        self._add(average, share, dims, np.float64, site=site.name, description=description)
-        if group is None:
-            return
-        kind = {} if site.kind is None else {"kind": site.kind}
-        self._add(group, site.name, ("chain", "draw", *plate, feature), site.dtype, **kind)
-        numbers = np.int32 if site.dtype.kind == "i" else site.dtype
-        size = self._named(site, "size", group)
-        self._add(group, size, ("chain", "draw", *plate), numbers, site=site.name)
-        if source == named.PRIOR:
-            return
-        origin = GUIDED if source == named.GUIDE else STATED
-        if self._plan.are_weighed(source):
-            origin = WEIGHTED if self._plan.listed is None else LISTED
+    def _origin(self, site: MaskSite, source: str) -> str:
+        """What the mean of a mask is, as its attribute."""
+        if self._sampler.are_weighed(source):
             given = ["x", *sorted(self._sites.beside - {"x"})]
-            origin = origin.format(", ".join(given + ["y"] * (source == named.GIVEN_XY)))
-        elif not site.states_mean:
-            origin = "mean of the draws"
-        mean = self._mean_name(site, source)
-        self._add("sample_stats", mean, ("chain", *plate, feature), site=site.name, source=origin)
-        if self._shared and site.states_mean and site.plate == ROWS and source == named.GIVEN_X:
-            self._add_drawn_means(site.name, feature)
+            origin = WEIGHTED if self._sampler.listed is None else LISTED
+            return origin.format(", ".join(given + ["y"] * (source == named.GIVEN_XY)))
+        if not site.states_mean:
+            return "mean of the draws"
+        return GUIDED if source == named.GUIDE else STATED
 
-    def _add_named(self, value: NamedValue, source: str) -> None:
-        """A `pyro.deterministic` value of each draw, under its name."""
-        extra = {f"{value.name}_dim_{i}": range(n) for i, n in enumerate(value.event_shape)}
-        self._coordinates |= {dim: r for dim, r in extra.items() if dim not in self._coordinates}
-        dims = ("chain", "draw", *self._plate_dims(value), *extra)
-        self._add(self._group_of(value, source) or source, value.name, dims, value.dtype)
-
-    def _add_drawn_means(self, site: str, feature: str) -> None:
-        """E[z | x, θ_d] by row, where it is not too large, and its means over rows."""
-        name = f"{site}_mean"
-        while name in self._shared or f"{name}_over_rows" in self._shared:
-            name += "_"
-        self._mean_names[site] = name
-        attrs = {"site": site, named.MEAN_OF: named.EACH_DRAW}
-        dims = ("chain", "draw", "row", feature)
-        numbers = math.prod(len(self._coordinates[dim]) for dim in dims)
-        description = f"mean over rows of E[z | x, θ], {name}"
-        if not self._part and numbers <= MOST_NUMBERS:
-            self._add(named.GIVEN_X, name, dims, **attrs)
-        else:
-            description += (
-                f", which is left out: it has more than {MOST_NUMBERS:,} numbers, or rows come in "
-                "parts; explain fewer rows, or give fewer draws"
-            )
-        over_rows, average = f"{name}_over_rows", ("chain", "draw", feature)
-        self.over_rows.append((named.GIVEN_XY, over_rows))
-        self._add(named.GIVEN_XY, over_rows, average, np.float64, **attrs, description=description)
-
-    def _plate_dims(self, site: MaskSite | NamedValue) -> tuple[str, ...]:
-        """What a mask's plate is called; none for a mask of all rows."""
-        if site.plate is None:
-            return ()
-        if site.plate != ROWS:
-            self._coordinates.setdefault(site.plate, range(site.size))
-            if len(self._coordinates[site.plate]) != site.size:
+    def _number(self, dims: Sequence[str], sizes: Sequence[int]) -> None:
+        """Number the entries of dimensions; refuse those that have another number of names."""
+        for dim, size in zip(dims, sizes, strict=False):
+            known = len(self._coordinates.setdefault(dim, range(size)))
+            if known != size and dim != ROWS:
                 raise ValueError(
-                    f"the plate {site.plate!r} has {site.size} entries, and a posterior's "
-                    f"dimension of its name {len(self._coordinates[site.plate])}; name it otherwise"
+                    f"the plate {dim!r} has {size} entries, and a posterior's dimension of its "
+                    f"name {known}; name it otherwise"
                 )
-        return (site.plate,)
 
-    def _add_response(
-        self, response: Response, class_names: Sequence[str] | None, group: str
-    ) -> None:
+    def _name_response(self, response: Response) -> None:
         extra = {f"y_dim_{i}": range(size) for i, size in enumerate(response.event_shape)}
         self._coordinates |= extra
-        self._add(group, "y", ("chain", "draw", "row", *extra), response.dtype)
-        if response.labels is None:
-            return
-        fits = class_names is not None and len(class_names) == len(response.labels)
-        self._coordinates["class"] = class_names if fits else response.labels
-        self._add(group, "y_probability", ("chain", "row", "class"))
+        if response.labels is not None:
+            names = self._sampler.result.class_names
+            fits = names is not None and len(names) == len(response.labels)
+            self._coordinates["class"] = names if fits else response.labels
 
-    def _add_prior(self) -> None:
-        """Share the masks given x alone as the prior of those given y."""
-        for site in self._sites.masks:
-            share = self._named(site, "importance", named.PRIOR)
-            for name in (site.name, share, self._named(site, "size", named.PRIOR)):
-                self._layout.share(named.PRIOR, name, named.GIVEN_X)
-            self.over_rows.append((named.PRIOR, share))
-        for name in named.RESPONSES:
-            if (named.GIVEN_X, name) in self._layout:
-                self._layout.share(named.PRIOR_Y, name, named.GIVEN_X)
-
-    def _add_shared(self, site: SharedSite, dims: Sequence[str]) -> None:
-        for name, size in zip(dims, site.shape, strict=True):
-            self._coordinates.setdefault(name, range(size))
-        groups = (named.GIVEN_XY, named.PRIOR)[: 1 + (named.PRIOR in self.sources)]
-        for group in (named.PRIOR,) if self._from_prior else groups:
-            self._add(group, site.name, ("chain", "draw", *dims), site.dtype)
+    def _add(self, group: str, name: str, dims: Sequence[str], values: Any, **attrs: Any) -> None:
+        """Add a variable that is not drawn."""
+        array = values.detach().cpu().numpy() if isinstance(values, Tensor) else values
+        # A copy, as the caller's rows may change.
+        self._constants[group, name] = Variable(tuple(dims), array.copy(), attrs)
 
     def _add_sampler(self, stats: Mapping[str, np.ndarray]) -> None:
         """The sampler's own statistics, at the draws that were taken of it."""
@@ -400,10 +353,11 @@ class PosteriorArrays:
             taken = np.arange(draws) * values.shape[1] // draws
             extra = {f"{name}_dim_{i}": range(n) for i, n in enumerate(values.shape[2:])}
             self._coordinates |= extra
-            self._store("sample_stats", name, ("chain", "draw", *extra), values[:, taken])
+            self._add("sample_stats", name, ("chain", "draw", *extra), values[:, taken])
 
     def _add_constants(self, entries: Sequence[str]) -> None:
-        x, y, features = self._rows.x, self._rows.y, self._plan.how.feature_names
+        x, y, features = self._rows.x, self._rows.y, self._sampler.options.feature_names
+        group = f"{named.GIVEN_X}_{named.CONSTANTS}" if y is None else named.CONSTANTS
         if y is not None:
             response = self._sites.response
             extra = {f"y_dim_{i}": range(size) for i, size in enumerate(y.shape[1:])}
@@ -411,29 +365,27 @@ class PosteriorArrays:
             if are_of_labels and extra and self._rows.unlike(response) is None:
                 extra = {"class": self._coordinates["class"]}
             self._coordinates |= extra
-            self._store("observed_data", "y", ("row", *extra), y)
+            self._add("observed_data", "y", ("row", *extra), y)
         if x.dim() == 2:
-            known = self._plan.result.feature_names if features is None else features
+            known = self._sampler.result.feature_names if features is None else features
             self._coordinates["input"] = feature_names(x.shape[1], known, entries)
-            self._store(self._constants, "x", ("row", "input"), x)
+            self._add(group, "x", ("row", "input"), x)
         elif features is not None:
             raise ValueError(f"feature_names are of tables; rows of x are {tuple(x.shape[1:])}")
-
-    def _add_images(self, grouping: Any, entries: int) -> None:
-        """The rows, and of which entry each of their pixels is."""
-        x, description = self._rows.x, "the place of each pixel's mask entry along `feature`"
-        self._store(self._constants, "x", ("row", *EVENT), x)
-        places = feature_map_of(x.shape[1:], entries, getattr(grouping, "groups", None))
-        if places is not None:
-            dims = map_dimensions(places)
-            self._store(self._constants, FEATURE_MAP, dims, places, description=description)
-
-
-def _entries(site: MaskSite | NamedValue, rows: slice) -> tuple[slice, ...]:
-    """Where in its plate a mask's values of a chunk of rows stand."""
-    return () if site.plate is None else (rows if site.plate == ROWS else slice(None),)
+        if x.dim() == 4:
+            # The rows, and of which entry each of their pixels is.
+            self._add(group, "x", ("row", *EVENT), x)
+            grouping = getattr(
+                getattr(self._sampler.result.model, "grouping", None), "groups", None
+            )
+            places = feature_map_of(x.shape[1:], self._sites.masks[0].entries, grouping)
+            if places is not None:
+                description = "the place of each pixel's mask entry along `feature`"
+                dims = map_dimensions(places)
+                self._add(group, FEATURE_MAP, dims, places, description=description)
 
 
-def _of_plate(site: MaskSite | NamedValue, values: Tensor, dim: int) -> Tensor:
-    """Values by entry of a mask's plate, or the one of all rows."""
-    return values.select(dim, 0) if site.plate is None else values
+def coordinate_values(values: Sequence[Any] | np.ndarray) -> np.ndarray:
+    """Names or numbers of a dimension as an array that netCDF can hold: never of objects."""
+    array = np.asarray(values)
+    return array if array.dtype.kind in "iuf" else np.asarray([str(value) for value in values])

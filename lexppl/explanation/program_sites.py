@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -38,18 +38,33 @@ OF_MASKS = {*TAKEN, ROWS, "size", "importance"}  # a mask
 
 
 @dataclass(frozen=True)
-class MaskSite:
-    """A latent of event shape (G,) inside `mask_particles()`, in a plate of rows, which is `ROWS`,
-    of `size` other entries, or in none; or, where a program has none such, one of zeros and ones
-    for each row, or in a plate over the G entries of a mask of all rows, `feature`."""
+class ParticleSite:
+    """A site inside `mask_particles()`, in a plate of rows, which is `ROWS`, in another of `size`
+    entries, or in none; `dtype` is how its values are stored."""
 
     name: str
-    entries: int
     dtype: np.dtype
+    plate: str | None
+    size: int
+
+    @property
+    def plates(self) -> tuple[str, ...]:
+        """Its plate as dimensions: none of a site of all rows."""
+        return () if self.plate is None else (self.plate,)
+
+    def of_plate(self, values: Tensor, dim: int) -> Tensor:
+        """Values by entry of its plate, at `dim`, or the one of all rows."""
+        return values.select(dim, 0) if self.plate is None else values
+
+
+@dataclass(frozen=True)
+class MaskSite(ParticleSite):
+    """A latent of event shape (G,) inside `mask_particles()`; or, where a program has none such,
+    one of zeros and ones for each row, or in a plate over the G entries of a mask of all rows."""
+
+    entries: int
     states_mean: bool
     kind: str | None
-    plate: str | None
-    size: int  # Entries of its plate
     is_one_law: bool  # Whether its distribution is one for all rows
     feature: str = FEATURE  # The dimension of its entries
     entry_dim: int | None = None  # Of a site without event dims, where `(E, G)` lacks one
@@ -58,24 +73,40 @@ class MaskSite:
         """Values or means of the site by entry of its plate, `(…, E, G)`."""
         return values if self.entry_dim is None else values.unsqueeze(self.entry_dim)
 
+    def beside(self, first: MaskSite) -> MaskSite:
+        """The site with a dimension of its own where its entries are not those of the first."""
+        differs = self.entry_dim == -1 and self is not first
+        if self.feature == FEATURE and (differs or self.entries != first.entries):
+            return replace(self, feature=f"{self.name}_feature")
+        return self
+
+    @property
+    def entry_names(self) -> Sequence[Any]:
+        """Names of its entries along a dimension of its own, or their numbers."""
+        if self.feature != f"{self.name}_feature":
+            return range(self.entries)
+        return [self.name + str(g + 1) * (self.entry_dim != -1) for g in range(self.entries)]
+
 
 @dataclass(frozen=True)
-class NamedValue:
+class NamedValue(ParticleSite):
     """A `pyro.deterministic` value inside `mask_particles()`: the event shape of an entry of its
-    plate, which is `ROWS`, another of `size` entries or none."""
+    plate."""
 
-    name: str
     event_shape: tuple[int, ...]
-    dtype: np.dtype
-    plate: str | None
-    size: int
 
     @classmethod
     def of(cls, site: Site, of_rows: Collection[str | None]) -> NamedValue:
+        """As a run of one particle has it."""
         plate, value = plate_of(site), values_by_entry(site, 1, 1)
-        shape = tuple(value.shape[3:])
         dtype = value.detach().cpu().numpy().dtype
-        return cls(site.name, shape, dtype, ROWS if plate in of_rows else plate, value.shape[2])
+        plate = ROWS if plate in of_rows else plate
+        return cls(site.name, dtype, plate, value.shape[2], tuple(value.shape[3:]))
+
+    @property
+    def event_dims(self) -> list[str]:
+        """Dimensions of an entry's value."""
+        return [f"{self.name}_dim_{i}" for i in range(len(self.event_shape))]
 
 
 @dataclass(frozen=True)
@@ -129,6 +160,11 @@ class ProgramSites:
         return any(site.plate != ROWS for site in self.masks)
 
     @property
+    def are_constant(self) -> bool:
+        """Whether plates and guides cannot make them others for other rows."""
+        return not (self.are_together or self.has_outer_latents or self.guided)
+
+    @property
     def widest(self) -> int:
         """Numbers of the largest site of a particle, of a row."""
         labels = () if self.response is None else self.response.labels or ()
@@ -169,6 +205,7 @@ def sites_of(model: Callable[..., Any], x: Tensor, guide: Any = None) -> Program
         with seeded(0, x.device):
             of_rows = latents_of(model, (x, None)).row_plates
     described = tuple(_mask_site(site, of_rows | known) for site in found)
+    described = tuple(site.beside(described[0]) for site in described)
     return ProgramSites(
         described,
         _response(responses[0]) if responses else None,

@@ -447,8 +447,9 @@ def posterior_draws(
 
 
 def is_named_value(site: Site) -> bool:
-    """Whether a site is a `pyro.deterministic` value inside `mask_particles()`."""
-    return site.is_deterministic and site.in_particles
+    """Whether a site is a `pyro.deterministic` value inside `mask_particles()`, other than `y`,
+    which Pyro makes of a response with `obs_mask=`."""
+    return site.is_deterministic and site.in_particles and site.name != RESPONSE
 
 
 def values_by_entry(site: Site, imputations: int, masks: int) -> Tensor:

@@ -68,10 +68,10 @@ def read_runs(
             for rows in row_chunks(len(x), chunk):
                 draw = None if forced is None else forced(chain, rows)
                 runs = program.runs(tuple(column[rows] for column in args), imputations, draw=draw)
-                given = (replace(run, beside=beside) if beside else run for run, _ in runs)
-                parts.append(read(given, rows))
+                weighed = (replace(run, beside=beside) if beside else run for run, _ in runs)
+                parts.append(read(weighed, rows))
             by_chain.append({n: torch.cat([part[n] for part in parts]) for n in parts[0]})
-        return {name: torch.stack([one[name] for one in by_chain]) for name in by_chain[0]}
+        return {name: torch.stack([v[name] for v in by_chain]) for name in by_chain[0]}
 
 
 def draws(
@@ -137,15 +137,16 @@ def draws(
     if not read or strange:
         names = f"dims names {strange}, and read" if strange else "read"
         raise ValueError(f"{names} has readers of {list(read)}: give read={{name: reader}}")
-    given = forced = None
+    forced_masks = forced = None
     if masks is not None:
-        site = sites_of(result.model, x[:1]).masks[0]
-        given = _masks(masks, len(x), site.entries, result.replicates)
+        with drawing(seed, x.device):
+            site = sites_of(result.model, x[:1]).masks[0]
+        forced_masks = _masks(masks, len(x), site.entries, result.replicates)
     if folds is not None:
-        return _of_folds(result, x, y, folds, given, read, count, imputations, seed, dims)
-    count = count if given is None else given.shape[1]
-    if given is not None:
-        forced = partial(_forced, given.to(x), site.name)
+        return _of_folds(result, x, y, folds, forced_masks, read, count, imputations, seed, dims)
+    count = count if forced_masks is None else forced_masks.shape[1]
+    if forced_masks is not None:
+        forced = partial(_forced, forced_masks.to(x), site.name)
 
     def by_row(runs: Iterator[ParticleTrace], _: slice) -> dict[str, Tensor]:
         """Values `(B, D, …)`."""
@@ -153,16 +154,16 @@ def draws(
         for run in runs:
             for name, reader in read.items():
                 values[name].append(torch.as_tensor(reader(run)).detach())
-        each = count // len(next(iter(values.values())))
+        repeats = count // len(next(iter(values.values())))
         return {
-            name: torch.cat([v.expand(each, *v.shape[1:]) for v in parts]).transpose(0, 1)
+            name: torch.cat([v.expand(repeats, *v.shape[1:]) for v in parts]).transpose(0, 1)
             for name, parts in values.items()
         }
 
     args = (x,) if y is None else (x, y)
-    found = read_runs(result, args, by_row, count, imputations, seed, forced=forced)
+    values = read_runs(result, args, by_row, count, imputations, seed, forced=forced)
     variables, coords = {}, {}
-    for name, value in found.items():
+    for name, value in values.items():
         usual = [OF_READERS[read[name]]] if read[name] in OF_READERS and value.dim() == 4 else []
         extra = list((dims or {}).get(name, usual))
         extra = extra or [f"{name}_dim_{i}" for i in range(value.dim() - 3)]
@@ -174,15 +175,17 @@ def draws(
 
 
 def _of_folds(
-    result: FitResult, x: Tensor, y: Tensor | None, folds: Any, given: Tensor | None, *how: Any
+    result: FitResult, x: Tensor, y: Tensor | None, folds: Any, masks: Tensor | None, *how: Any
 ) -> xr.Dataset:
     read, count, imputations, seed, dims = how
     parts, places = [], []
-    for number, (own, rows) in enumerate(folds.each(result)):
-        some = None if given is None else given[number if len(given) > 1 else 0][:, rows]
+    for number, (replicate, rows) in enumerate(folds.each(result)):
+        fold_masks = None if masks is None else masks[number if len(masks) > 1 else 0][:, rows]
         of_y = None if y is None else y[rows]
         options = {"draws": count, "imputations": imputations, "seed": seed + number}
-        parts.append(draws(own, x[rows], of_y, read=read, masks=some, dims=dims, **options))
+        parts.append(
+            draws(replicate, x[rows], of_y, read=read, masks=fold_masks, dims=dims, **options)
+        )
         places.append(rows)
     order = torch.cat(places).argsort().cpu().numpy()
     return xr.concat(parts, "row").isel(row=order).assign_coords(row=np.arange(len(x)))
@@ -206,13 +209,13 @@ def _masks(masks: Any, rows: int, entries: int, replicates: int) -> Tensor:
 
 def _forced(masks: Tensor, name: str, chain: int, rows: slice) -> Callable[[Site], Tensor | None]:
     """Values of a chunk's masks: all D at once, or one more at each run of shared latents."""
-    own = masks[chain if len(masks) > 1 else 0][:, rows]
-    runs = iter(own.split(1))
+    chain_masks = masks[chain if len(masks) > 1 else 0][:, rows]
+    runs = iter(chain_masks.split(1))
 
     def draw(site: Site) -> Tensor | None:
         if site.name != name:
             return None
-        return own if site.distribution.batch_shape[-2] == len(own) else next(runs)
+        return chain_masks if site.distribution.batch_shape[-2] == len(chain_masks) else next(runs)
 
     return draw
 
@@ -250,8 +253,8 @@ def log_weights(run: ParticleTrace) -> Tensor:
 
 def log_mean(run: ParticleTrace, dims: tuple[int, ...]) -> Tensor:
     """log of the mean weight over particles of these dimensions."""
-    each = log_weights(run)
-    return torch.logsumexp(each, dims) - math.log(math.prod(each.shape[d] for d in dims))
+    weights = log_weights(run)
+    return torch.logsumexp(weights, dims) - math.log(math.prod(weights.shape[d] for d in dims))
 
 
 def log_likelihood(runs: Iterable[ParticleTrace]) -> Tensor:
@@ -260,8 +263,8 @@ def log_likelihood(runs: Iterable[ParticleTrace]) -> Tensor:
     every = list(runs)
 
     def mean(traces: Sequence[ParticleTrace]) -> Tensor:
-        each = torch.stack([log_mean(run, (-3, -2)) for run in traces])
-        return torch.logsumexp(each, 0) - math.log(len(each))
+        log_means = torch.stack([log_mean(run, (-3, -2)) for run in traces])
+        return torch.logsumexp(log_means, 0) - math.log(len(log_means))
 
     if not every[0].beside:
         return mean(every)

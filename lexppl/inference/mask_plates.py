@@ -149,7 +149,8 @@ class MaskTree:
         return terms
 
     def refuse_missing(self, run: ParticleTrace, listed: "MaskList") -> None:
-        """Refuse a list, of which a run is given, whose probabilities do not add up to one."""
+        """Refuse a list, of which a run is given, with values that cannot be, or whose
+        probabilities do not add up to one."""
         for level in sorted({self.levels[name] for name in listed.names}):
             names = [name for name in listed.names if self.levels[name] == level]
             refuse_outside([run.sites[name] for name in names])
@@ -171,25 +172,25 @@ class MaskTree:
         """By plate the log-weights of its masks given those above, lower plates summed out,
         `(C_0, …, C_i, E_i)`; the C of the last plate are pairs of a mask and an imputation."""
         last, terms = len(self.plates) - 1, self.terms(run, priors)
-        found: list[Tensor] = []
+        weights: list[Tensor] = []
         below: Tensor | float = 0.0
         for level in range(last, -1, -1):
             above = self.above_of(level, run)
-            own = torch.as_tensor(terms[level], device=above.device)
-            own = own.expand(*own.shape[:-3], imputations, math.prod(counts), len(above))
-            own = _over_labels(own, run.arguments[1]) if own.dim() > 3 else own
-            own = own.reshape(imputations, *counts, len(above))
+            term = torch.as_tensor(terms[level], device=above.device)
+            term = term.expand(*term.shape[:-3], imputations, math.prod(counts), len(above))
+            term = _over_labels(term, run.arguments[1]) if term.dim() > 3 else term
+            term = term.reshape(imputations, *counts, len(above))
             if level == last:
-                own = own.movedim(0, -2).flatten(-3, -2) - math.log(imputations)
+                term = term.movedim(0, -2).flatten(-3, -2) - math.log(imputations)
             else:
                 every: tuple[Any, ...] = (slice(None),) * (level + 1)
-                own = own[(0, *every, *[0] * (last - level))]
-            found.insert(0, own + below)
+                term = term[(0, *every, *[0] * (last - level))]
+            weights.insert(0, term + below)
             if level:
-                up = torch.logsumexp(found[0], -2)
+                up = torch.logsumexp(weights[0], -2)
                 entries = len(self.above_of(level - 1, run))
                 below = up.new_zeros(*up.shape[:-1], entries).index_add(-1, above, up)
-        return found
+        return weights
 
 
 def _over_labels(log_weight: Tensor, probabilities: Tensor) -> Tensor:
@@ -296,13 +297,13 @@ class _TreeCheck:
 
     def shifted(self, digit: int, shift: int, level: int | None = None) -> Index:
         """Places in which entries with a 1 in a binary digit of their number are moved on."""
-        found = []
+        places_of_plates = []
         for i, (places, size) in enumerate(zip(self.base, self.counts, strict=True)):
             entries = self._table[i].shape[-1]
             bits = (torch.arange(entries, device=places.device) >> digit) % 2
             moved = i > 0 and level in (None, i)
-            found.append((places + shift * bits) % size if moved else places)
-        return found
+            places_of_plates.append((places + shift * bits) % size if moved else places)
+        return places_of_plates
 
     @property
     def digits(self) -> int:
@@ -315,12 +316,12 @@ class _TreeCheck:
         group = torch.zeros(rows.shape[-1], dtype=torch.long, device=rows.device)
         every = torch.arange(len(group), device=group.device)
         for digit in range((self._table[1].shape[-1] - 1).bit_length()):
-            own = self.terms(self.shifted(digit, 1, level=1))[2]
+            terms = self.terms(self.shifted(digit, 1, level=1))[2]
             first, second, third = self.base
             moved = rows[first, (second + 1) % self.counts[1], third, every]
-            follows = _same(own, moved).all(0) & ~_same(own, rows[first, second, third, every]).all(
-                0
-            )
+            follows = _same(terms, moved).all(0) & ~_same(
+                terms, rows[first, second, third, every]
+            ).all(0)
             group = group + (follows.long() << digit)
         most = self._table[1].shape[-1] - 1
         return replace(self.tree, above=(self.tree.above[0], group.clamp(max=most)))
@@ -330,9 +331,9 @@ class _TreeCheck:
         shifts = range(1, max(self.counts[1:]))
         if not self.exact:
             shifts = shifts[:FEW_SHIFTS]
-        each = max(1, MOST_CHECKED * 16 // (len(self.base[0]) * self.digits))
+        most_shifts = max(1, MOST_CHECKED * 16 // (len(self.base[0]) * self.digits))
         designs = [self.base]
-        designs += [self.shifted(d, s) for s in shifts[:each] for d in range(self.digits)]
+        designs += [self.shifted(d, s) for s in shifts[:most_shifts] for d in range(self.digits)]
         designs += [self._jointly(tree)]
         return all(self._is_as_known(tree, index) for index in designs)
 
@@ -352,25 +353,25 @@ class _TreeCheck:
             return [torch.randint(c, (number, n), device=device) for c, n in pairs]
 
     def _is_as_known(self, tree: MaskTree, index: Index) -> bool:
-        for level, own in enumerate(self.terms(index)):
-            entry = torch.arange(own.shape[-1], device=own.device)
+        for level, terms in enumerate(self.terms(index)):
+            entry = torch.arange(terms.shape[-1], device=terms.device)
             places: list[Tensor] = []
             at = entry
             for i in range(level, -1, -1):
-                place = index[i].expand(len(own), -1)
+                place = index[i].expand(len(terms), -1)
                 places.insert(0, place[:, at if place.shape[-1] > 1 else at * 0])
                 at = tree.above[i - 1][at] if i else at
             places += [place[:, :1] * 0 for place in index[level + 1 :]]
             known = self._table[level][(*places, entry)]
-            if not bool(_same(own, known).all()):
+            if not bool(_same(terms, known).all()):
                 return False
         return True
 
 
-def _same(own: Tensor, known: Tensor) -> Tensor:
+def _same(terms: Tensor, known: Tensor) -> Tensor:
     """Whether numbers are equal but for rounding; −∞ is equal to −∞."""
-    close = torch.finfo(own.dtype).eps ** 0.55
-    return torch.isclose(own, known, close, close, equal_nan=True)
+    close = torch.finfo(terms.dtype).eps ** 0.55
+    return torch.isclose(terms, known, close, close, equal_nan=True)
 
 
 def _full(site: Site) -> Tensor:

@@ -156,6 +156,7 @@ def test_seeds(result, rows):
     )
     np.testing.assert_array_equal(one, same)
     assert (one != other).any()
+    draws(result, x, masks=one, read={"p": read_prediction})
     assert torch.equal(state, torch.get_rng_state())
 
 

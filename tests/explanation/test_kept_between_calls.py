@@ -14,7 +14,7 @@ import xarray as xr
 from lexppl import explain
 from lexppl.arviz_compatibility import group_names, group_of
 from lexppl.evaluation import Folds
-from lexppl.explanation import row_plan
+from lexppl.explanation import mask_sampler
 from lexppl.explanation.explained_rows import PROGRAM
 from lexppl.inference import fit
 from lexppl.models import LEX, MLP, BernoulliSelector, KSubsetSelector
@@ -34,13 +34,13 @@ def means(posterior):
 def by_handlers(monkeypatch):
     """How often the handlers were used."""
     calls = []
-    stated = row_plan.stated_means
+    stated = mask_sampler.stated_means
 
     def counted(*arguments):
         calls.append(arguments)
         return stated(*arguments)
 
-    monkeypatch.setattr(row_plan, "stated_means", counted)
+    monkeypatch.setattr(mask_sampler, "stated_means", counted)
     return calls
 
 
@@ -154,7 +154,7 @@ def test_changed_programs_are_looked_at_again():
 def test_nothing_is_kept_of_a_fit_that_is_gone():
     result = fitted(program())
     explain(result, rows(2)[0], draws=0)
-    known = weakref.ref(result.kept_between_calls[PROGRAM])
+    known = weakref.ref(result.kept_between_calls[PROGRAM][0])
     assert known() is not None
     assert pickle.loads(pickle.dumps(result)).kept_between_calls == {}
     del result

@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from lexppl import explain
 from lexppl.arviz_compatibility import group_of
-from lexppl.explanation import row_plan
+from lexppl.explanation import mask_sampler
 from lexppl.models import LEX, CategoricalLikelihood, ConstantImputer, KSubsetSelector, Predictor
 
 G = 400
@@ -81,7 +81,7 @@ def test_draws_are_fewer_by_default_where_masks_would_not_fit(monkeypatch):
     model, x = program(), rows(8)
     every = explain(model, x)
     assert group_of(every, "predictions").sizes["draw"] == 100
-    monkeypatch.setattr(row_plan, "MOST_BYTES", 8 * G * 30 + 5)
+    monkeypatch.setattr(mask_sampler, "MOST_BYTES", 8 * G * 30 + 5)
     some = explain(model, x)
     masks = group_of(some, "predictions")["mask"]
     assert masks.sizes["draw"] == 30
@@ -91,5 +91,5 @@ def test_draws_are_fewer_by_default_where_masks_would_not_fit(monkeypatch):
     means = [group_of(p, "sample_stats")[name].values for p in (every, some)]
     assert np.array_equal(*means), "means are of the distribution, whatever is drawn"
     assert group_of(explain(model, x, draws=60), "predictions").sizes["draw"] == 60
-    monkeypatch.setattr(row_plan, "MOST_BYTES", 1)
-    assert group_of(explain(model, x), "predictions").sizes["draw"] == row_plan.LEAST_DRAWS
+    monkeypatch.setattr(mask_sampler, "MOST_BYTES", 1)
+    assert group_of(explain(model, x), "predictions").sizes["draw"] == mask_sampler.LEAST_DRAWS

@@ -251,7 +251,7 @@ UNFIT = [
 
 @pytest.mark.parametrize(("given", "told"), UNFIT)
 def test_what_does_not_fit_the_program_is_refused_by_name(given, told, monkeypatch):
-    monkeypatch.setattr("lexppl.explanation.row_plan.RowPlan.draw", pytest.fail)
+    monkeypatch.setattr("lexppl.explanation.mask_sampler.MaskSampler.drawn", pytest.fail)
     refused(told, explain, Sites(), X, Y, **given)
 
 

@@ -153,7 +153,7 @@ def test_replicates_a_path_and_trees_take_them(rows):
         ({}, np.ones((60, 1)), "must be 1D array"),
         ({}, -np.ones(60), "Negative values"),
         ({}, np.full(60, np.nan), "sample_weight contains NaN"),
-        ({}, np.zeros(60), "at least one non-zero"),
+        ({}, np.zeros(60), "at least one non-zero|above 0 for two rows"),
         ({}, ["heavy"] * 60, "could not convert string to float"),
         ({"class_weight": "equal"}, None, "class_weight must be 'balanced', a mapping"),
         ({"class_weight": 3.0}, None, "class_weight must be 'balanced', a mapping.*is float"),

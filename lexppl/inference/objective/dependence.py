@@ -29,11 +29,11 @@ from lexppl.inference.objective.site import Site
 def match_program(program: ParticleProgram) -> None:
     """Match a run of two masks with the grammar, whether or not Pyro validates."""
     device = next((a.device for a in program.args if isinstance(a, Tensor)), "cpu")
-    with seeded(0, device), copied_rows(program.args) as own:
-        refuse_masks_of_y(program.called, sample_nodes(program.called, own), own)
-        run = program.on(own).run(2)
+    with seeded(0, device), copied_rows(program.args) as rows:
+        refuse_masks_of_y(program.called, sample_nodes(program.called, rows), rows)
+        run = program.on(rows).run(2)
         match(run.sites, run.guide_sites)
-        refuse_read_unobserved(run, lambda draw: program.on(own).run(2, 1, draw))
+        refuse_read_unobserved(run, lambda draw: program.on(rows).run(2, 1, draw))
     refuse_dependent_rows(program)
 
 
@@ -48,7 +48,7 @@ def refuse_outside_rows(
     with torch.no_grad():
         others = sample_nodes(as_called(program), fewer)
     for name, node in {**others, **nodes}.items():
-        shapes = {found[name]["fn"].shape() for found in (nodes, others) if name in found}
+        shapes = {sites[name]["fn"].shape() for sites in (nodes, others) if name in sites}
         is_apart = len(shapes) > 1 or not (name in nodes and name in others)
         if is_apart and all(frame.name != plate for frame in node["cond_indep_stack"]):
             raise ValueError(
@@ -107,8 +107,8 @@ def _changes(
 ) -> Callable[..., bool]:
     """Whether a site's density in the first rows is another with other arguments, given the
     latents of a run."""
-    given = {name: n["value"] for name, n in drawn.items() if not n["is_observed"]}
-    held = pyro.poutine.condition(program, data=given)
+    latents = {name: n["value"] for name, n in drawn.items() if not n["is_observed"]}
+    held = pyro.poutine.condition(program, data=latents)
 
     @cache
     def run(columns: tuple[Any, ...]) -> Mapping[str, Any]:
@@ -117,8 +117,8 @@ def _changes(
 
     def is_other(node: Any, rows: int | None) -> bool:
         laws = (node, run(others)[node["name"]])
-        one, other = (law["fn"].log_prob(law["value"])[..., :rows] for law in laws)
-        return not torch.allclose(one, other, 1e-4, 1e-5, equal_nan=True)
+        first, second = (law["fn"].log_prob(law["value"])[..., :rows] for law in laws)
+        return not torch.allclose(first, second, 1e-4, 1e-5, equal_nan=True)
 
     def changes(name: str, rows: int | None = None) -> bool:
         # A law may state no density, or none of these values; copied rows may have no law.
@@ -220,6 +220,8 @@ def refuse_dependent_rows(program: ParticleProgram) -> None:
     # A few rows may be no rows of the program, or a law state no density.
     with suppress(NotImplementedError, ValueError, LookupError, RuntimeError, TypeError):
         sites = {name: Site.of(node) for name, node in nodes_at({}).items()}
+        if not any(s.in_particles and _is_apart(s, rows) for s in sites.values()):
+            return
         # Under the uniform law of masks no value is rare; in half of the masks rows have the same.
         alike = {}
         for name, site in sites.items():

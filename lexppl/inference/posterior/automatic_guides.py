@@ -86,9 +86,8 @@ def set_up(guide: AutoGuide, models: Sequence[nn.Module], rows: Columns) -> None
             handlers.enter_context(drawing_weights_first(program))
             handlers.enter_context(around_calls(program, expose))
         values = guide(*rows)
-    if rows[0].is_floating_point():
-        # Pyro takes the type of the priors, which may be written in another than the rows.
-        guide.to(rows[0].dtype)
+    # Pyro takes type and device of the priors, which may be written in others than the rows.
+    guide.to(rows[0].device, rows[0].dtype if rows[0].is_floating_point() else None)
     if programs and not set(shared) & set(values or ()):
         raise ValueError(
             f"{name} sees none of the program's global latents {list(shared)}: "

@@ -4,6 +4,7 @@ import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -127,6 +128,7 @@ def _copies(
     def own(make: Callable[[], Sequence[Stage]], anew: bool) -> TrainingModules:
         stages = list(make()) if anew else copy.deepcopy(list(make()))
         refuse_cross_fitted(stages)
+        _place_controls(stages)
         stages = with_parameters(stages, first, PREDICTOR if folds > 1 else None)
         return TrainingModules(stages if folds == 1 else cross_fitted(stages, folds, first, found))
 
@@ -137,6 +139,15 @@ def _copies(
         return [own(*builder) for _ in range(replicates)]
     given = own(*builder)
     return [given] if replicates == 1 else [reinitialised(given) for _ in range(replicates)]
+
+
+def _place_controls(stages: Sequence[Stage]) -> None:
+    """Move what estimators tune to the device of the program; nobody else holds it."""
+    for term in terms_of(stages):
+        parameters = term.model.parameters() if isinstance(term.model, nn.Module) else ()
+        for like in islice(parameters, 1):
+            for part in term.objective.control_parameters:
+                part.to(like.device)
 
 
 def set_up_guides(guides: Sequence[Any], models: Sequence[Any], train: Data) -> None:

@@ -408,7 +408,7 @@ def _weights(name: str, given: Any, *shapes: tuple[int, ...]) -> Tensor:
     """Weights as numbers, one for each row, finite, at least 0 and not all 0."""
     try:
         held = given if isinstance(given, Tensor) else writable(given, np.float64)
-        weights = torch.as_tensor(held, dtype=torch.float64)
+        weights = torch.as_tensor(held, dtype=torch.float64, device="cpu")
     except (TypeError, ValueError, RuntimeError) as error:
         word = f"{DIRICHLET!r} or " if name == "row_weights" else ""
         raise TypeError(

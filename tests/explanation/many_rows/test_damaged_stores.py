@@ -1,6 +1,7 @@
 """Stores of posteriors are read as they were written, or refused by the name of a file."""
 
 import errno
+import gc
 import json
 import os
 import random
@@ -112,6 +113,9 @@ def test_a_full_disk_names_the_store(tmp_path, monkeypatch):
     assert (error.errno, error.filename) == (errno.ENOSPC, str(store))
 
 
+@pytest.mark.filterwarnings(
+    "error::ResourceWarning", "error::pytest.PytestUnraisableExceptionWarning"
+)
 def test_a_damaged_file_of_a_run_that_goes_on_is_named(tmp_path, monkeypatch):
     given = {"draws": 2, "rows_per_chunk": 1000, "progress": False}
     x = rows()[0][:1500]
@@ -134,6 +138,8 @@ def test_a_damaged_file_of_a_run_that_goes_on_is_named(tmp_path, monkeypatch):
         )  # fmt: skip
         assert error.path == file
         file.write_bytes(content)
+        del error
+        gc.collect()  # A file that is left open warns here.
     # A file that changes between the mark and the end is named when the store is opened.
     whole = mark.parent / "posterior.zarr"
     chunk = next(f for f in files_of(whole) if f.name == "0.0.0.0")

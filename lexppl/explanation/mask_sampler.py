@@ -1,7 +1,7 @@
-"""How much is drawn of each row, of how many rows at once, and means that need no draws."""
+"""Masks of rows given x, or weighed given x and y: how many, of how many rows at once."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -11,14 +11,13 @@ from torch import Tensor
 
 from lexppl.argument_checks import int_at_least
 from lexppl.explanation.names import FEATURE, NamedRows
-from lexppl.explanation.posterior_arrays import PosteriorArrays
 from lexppl.explanation.program_sites import MaskSite, ProgramSites
-from lexppl.explanation.reading.masks import GIVEN_XY, GUIDE
+from lexppl.explanation.reading.masks import GIVEN_X, GIVEN_XY, GUIDE, PRIOR
 from lexppl.explanation.row_draws import RowDraws, draws_given_x, posterior_draws, together
 from lexppl.inference.mask_plates import MaskList, MaskTree
 from lexppl.inference.objective.program import of_first_particle
 from lexppl.inference.objective.site import Site
-from lexppl.inference.predictive import FittedProgram, rows_at_once
+from lexppl.inference.predictive import FittedProgram, row_chunks, rows_at_once
 from lexppl.inference.training.result import FitResult
 
 # Masks of a run: a distribution that another latent of the particle moves differs between them.
@@ -44,26 +43,6 @@ def needs_draws(sites: ProgramSites, y: Tensor | None) -> str | None:
     return None
 
 
-@dataclass
-class StatedMeans:
-    """E[z | x] `(B, G)` by site of one fitted model's rows: by the handlers, or by its class's
-    `mask_distribution` alone, once both have had the same bits."""
-
-    masks: Sequence[MaskSite]
-    agree: bool | None = None
-
-    def __call__(self, program: FittedProgram, args: tuple[Any, ...]) -> dict[str, Tensor]:
-        # At each call: a hook may have been set since.
-        first = self.masks[0].name
-        law = mask_law(program.model) if len(self.masks) == 1 else None
-        if law is not None and self.agree:
-            return {first: law(args[0]).mean}
-        means = stated_means(program, args, self.masks)
-        if self.agree is None:
-            self.agree = law is not None and torch.equal(law(args[0]).mean, means[first])
-        return means
-
-
 def mask_law(model: Any) -> Callable[[Tensor], Any] | None:
     """The `mask_distribution` of the class whose `forward` a program runs; None where hooks or
     other code may change what is drawn."""
@@ -74,6 +53,21 @@ def mask_law(model: Any) -> Callable[[Tensor], Any] | None:
     if own_draws or model._forward_hooks or model._forward_pre_hooks:
         return None
     return model.mask_distribution
+
+
+def mask_means(
+    program: FittedProgram, x: Tensor, masks: Sequence[MaskSite], agree: dict[int, bool], chain: int
+) -> dict[str, Tensor]:
+    """E[z | x] `(B, G)` by site: by the handlers, or by the `mask_distribution` of the program's
+    class alone, once both have had the same bits, as `agree` has it by chain."""
+    # At each call: a hook may have been set since.
+    law = mask_law(program.model) if len(masks) == 1 else None
+    if law is not None and agree.get(chain):
+        return {masks[0].name: law(x).mean}
+    means = stated_means(program, (x, None), masks)
+    if chain not in agree:
+        agree[chain] = law is not None and torch.equal(law(x).mean, means[masks[0].name])
+    return means
 
 
 def stated_means(
@@ -104,6 +98,7 @@ def stated_means(
     raise ValueError(f"the program drew no mask {sorted(masks.keys() - means.keys())} of its own")
 
 
+BLOCK = 1000  # Rows of a longer table that are drawn from one seed: their number says which
 # Masks proposed for a draw, where all draws share theirs, and where each has its own; masks that
 # rows share, listed or proposed, for each draw of the other latents.
 OF_A_POOL, OF_ITS_OWN, SHARED = 4, 100, 4096
@@ -119,7 +114,7 @@ def usual_draws(sites: ProgramSites, rows: int) -> int:
 
 
 @dataclass(frozen=True)
-class Explaining:
+class ExplainOptions:
     """How rows are explained: the arguments of :func:`lexppl.explain` but the rows."""
 
     guide: Any = None
@@ -154,19 +149,35 @@ class Explaining:
 
 
 @dataclass(frozen=True)
-class RowPlan:
-    """The draws of a row: D of them, E[z | x] of each chain, and of masks that are weighed, by y or
-    by what is observed without it, the tree of their plates with the list of all masks, or None for
-    proposals."""
+class MaskSampler:
+    """Draws of the masks and the responses of rows, D of each row and chain.
+
+    `tree` has the plates of masks that are weighed, by y or by what is observed without it, and
+    `listed` all masks, None for proposals. Rows that are part of a longer table begin there with
+    `block`, a number of blocks. `agree` is that of :func:`mask_means`.
+    """
 
     result: FitResult
     rows: NamedRows
-    how: Explaining
+    options: ExplainOptions
     sites: ProgramSites
     draws: int
-    means: Sequence[StatedMeans]
+    agree: dict[int, bool]
     tree: MaskTree | None
     listed: MaskList | None
+    block: int | None = None
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """What is drawn, of each chain."""
+        sites, from_prior = self.sites, self.options.from_prior
+        drawn = {
+            GIVEN_X: True,
+            GIVEN_XY: self.rows.y is not None,
+            PRIOR: sites.has_outer_latents and sites.has_prior and not from_prior,
+            GUIDE: bool(sites.guided),
+        }
+        return tuple(source for source, is_drawn in drawn.items() if is_drawn)
 
     @property
     def is_joint(self) -> bool:
@@ -182,68 +193,65 @@ class RowPlan:
         """L, the masks that are weighed, for each draw of latents outside the mask plate."""
         if self.listed is not None:
             return len(self.listed)
-        own = self.sites.has_outer_latents
-        if self.how.proposals is None and self.is_joint:
+        by_draw = self.sites.has_outer_latents
+        if self.options.proposals is None and self.is_joint:
             return SHARED
-        if self.how.proposals is None:
-            return OF_ITS_OWN if own else OF_A_POOL * self.draws
-        return int(self.how.proposals) * (1 if own else self.draws)
+        if self.options.proposals is None:
+            return OF_ITS_OWN if by_draw else OF_A_POOL * self.draws
+        return int(self.options.proposals) * (1 if by_draw else self.draws)
 
     def rows_at_once(self, are_weighed: bool) -> int:
         """Number of rows of a chunk, B."""
-        rows = self.rows
-        if self.sites.are_together or (are_weighed and self.is_joint):
+        rows, sites = self.rows, self.sites
+        if sites.are_together or (are_weighed and self.is_joint):
             return len(rows)
-        draws = 1 if self.sites.has_outer_latents else self.draws
-        particles = max(1, (self.masks if are_weighed else draws) * self.how.imputations, draws)
-        return rows_at_once(
-            rows.x, particles, self.how.rows_per_chunk, self.sites.widest, self.sites.layers
-        )
+        draws = 1 if sites.has_outer_latents else self.draws
+        masks = self.masks if are_weighed else draws
+        particles = max(1, masks * self.options.imputations, draws)
+        most = self.options.rows_per_chunk
+        return rows_at_once(rows.x, particles, most, sites.widest, sites.layers)
 
-    def draw(
-        self, program: FittedProgram, arrays: PosteriorArrays, chain: int, block: slice, source: str
-    ) -> None:
-        """Fill the arrays with a chain's masks of a block of rows, drawn chunk by chunk."""
-        are_weighed = self.are_weighed(source)
-        size = self.rows_at_once(are_weighed)
-        for start in range(block.start, block.stop, size):
-            chunk = slice(start, min(start + size, block.stop))
-            x, y = self.rows.arguments(chunk)
-            if are_weighed:
-                drawn = self._weighed(program, (x, y if source == GIVEN_XY else None))
-            elif source == GUIDE:
-                of_guide = partial(draws_given_x, kept=self.draws)
-                runs_of_guide = program.guided((x, None))
-                drawn = together([of_guide(s, self.sites.guided) for s in runs_of_guide])
-            elif self.draws == 0:
-                means = self.means[chain](program, (x, None))
-                masks = {name: mean.new_zeros(0, *mean.shape) for name, mean in means.items()}
-                drawn = RowDraws(masks, means)
-            else:
-                k, described = self.how.imputations, self.sites.masks
-                runs = program.runs((x, None), k)
-                drawn = together([draws_given_x(run.sites, described, k) for run, _ in runs])
-            arrays.write(chain, chunk, drawn, source)
+    def chunks(self, source: str) -> Iterator[tuple[int, slice]]:
+        """Rows that are drawn at once, with the number in the table of a block that begins there,
+        or 0: each but the first is drawn from a seed of its own."""
+        size, of_block = self.rows_at_once(self.are_weighed(source)), BLOCK
+        number = self.block
+        if number is None:
+            number, of_block = 0, len(self.rows)
+        for block in row_chunks(len(self.rows), of_block):
+            for start in range(block.start, block.stop, size):
+                rows = slice(start, min(start + size, block.stop))
+                yield number if start == block.start else 0, rows
+            number += 1
+
+    def drawn(self, chain: int, program: FittedProgram, chunk: slice, source: str) -> RowDraws:
+        """Draws of a chunk of rows, of one of `sources`."""
+        x, y = self.rows.arguments(chunk)
+        sites, imputations = self.sites.masks, self.options.imputations
+        if self.are_weighed(source):
+            return self._weighed(program, (x, y if source == GIVEN_XY else None))
+        if source == GUIDE:
+            runs_of_guide = program.guided((x, None))
+            of_guide = partial(draws_given_x, described=self.sites.guided, kept=self.draws)
+            return together([of_guide(run) for run in runs_of_guide])
+        if self.draws == 0:
+            means = mask_means(program, x, sites, self.agree, chain)
+            masks = {name: mean.new_zeros(0, *mean.shape) for name, mean in means.items()}
+            return RowDraws(masks, means)
+        runs = program.runs((x, None), imputations)
+        return together([draws_given_x(run.sites, sites, imputations) for run, _ in runs])
 
     def _weighed(self, program: FittedProgram, args: tuple[Tensor, Tensor | None]) -> RowDraws:
-        masks = self.sites.masks
-        listed, tree = self.listed, self.tree
-        if tree is None:
+        if self.tree is None:
             raise ValueError("masks that are weighed need a tree")
-        imputations = self.how.imputations
-        proposes = listed is None and args[1] is not None
-        runs_of = program.proposing() if proposes else program
-        give = None if listed is None else listed.give
-        again = partial(program.again, args[0])
+        if self.listed is None and args[1] is not None:
+            program = program.proposing()
+        give = None if self.listed is None else self.listed.give
+        again, imputations = partial(program.again, args[0]), self.options.imputations
         beside = () if args[1] is None else self.sites.beside
-        drawn = together(
-            [
-                posterior_draws(
-                    run, tree, listed, masks, self.masks, imputations, count, again, beside
-                )
-                for run, count in runs_of.runs(args, imputations, masks=self.masks, draw=give)
-            ]
-        )
+        weighed = (self.tree, self.listed, self.sites.masks, self.masks, imputations)
+        runs = program.runs(args, imputations, masks=self.masks, draw=give)
+        drawn = together([posterior_draws(run, *weighed, n, again, beside) for run, n in runs])
         if args[1] is None:
             drawn = replace(drawn, log_evidence=None)
             if self.rows.y is not None:  # Beside y stands how far to trust its own weights.
