@@ -16,6 +16,7 @@ library refuses, and calibration rows of the upper half of the surest.
 """
 
 import argparse
+from functools import partial
 
 import numpy as np
 import torch
@@ -114,12 +115,22 @@ class Redrawn:
         return float((self.labels_of(other) != labels).mean())
 
 
-def surest_first(confidence, labels, truth):
-    """The threshold that :func:`calibrated_stop` would choose, for an order that it refuses."""
-    accepted, at = None, np.arange(len(truth))
+def threshold_of(order, x, y, how, own):
+    """The threshold that :func:`calibrated_stop` chooses by some rows; None where it refuses."""
+    try:
+        return calibrated_stop(order, x[own], y[own], **how).threshold
+    except ValueError as error:
+        if "are predicted otherwise than y" not in str(error):
+            raise
+        return None
+
+
+def surest_first(confidence, labels, truth, own):
+    """The same for an order that :func:`calibrated_stop` refuses."""
+    accepted, at = None, np.arange(len(own))
     for threshold in THRESHOLDS:
-        wrong = labels[_stops(confidence, threshold), at] != truth
-        if binom.cdf(wrong.sum(), len(truth), ALPHA) > ALPHA:
+        wrong = labels[:, own][_stops(confidence[:, own], threshold), at] != truth[own]
+        if binom.cdf(wrong.sum(), len(own), ALPHA) > ALPHA:
             break
         accepted = threshold
     return accepted
@@ -175,7 +186,7 @@ def main():
         frame, y, other = tables_of(name, seed, 300 if small else None, new)
         explainer = ExplainerRegressor if name == "regression" else ExplainerClassifier
         few = {"epochs": 3} if small else {}
-        explainer = explainer("lex", random_state=seed, **few)
+        explainer = explainer("lex", random_state=seed, predictor="network", **few)
         explainer.fit(frame, y)
         result = explainer.result_
         train, x = (explainer._encoded(z, torch.float32) for z in (frame, other))
@@ -218,18 +229,9 @@ def main():
                     continue
                 figure = run["figure"]
                 _, confidence, labels = stops[figure]
-
-                def calibrate(own, figure=figure, confidence=confidence, labels=labels):
-                    if figure not in orders:
-                        return surest_first(confidence[:, own], labels[:, own], rows.labels[own])
-                    try:
-                        order, known = orders[figure], (x[own], y_new[own])
-                        return calibrated_stop(order, *known, **lenient).threshold
-                    except ValueError as error:
-                        if "are predicted otherwise than y" not in str(error):
-                            raise
-                        return None
-
+                calibrate = partial(surest_first, confidence, labels, rows.labels)
+                if figure in orders:
+                    calibrate = partial(threshold_of, orders[figure], x, y_new, lenient)
                 sizes = {"sets": options.calibrations, "calibration": 200 if small else 500}
                 easy = figure.startswith("shifted")
                 record |= stop_record(rows, stops[figure], calibrate, seed=seed, easy=easy, **sizes)

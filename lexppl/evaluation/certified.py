@@ -73,7 +73,8 @@ def certified_masks(
 
     Raises:
         ValueError: α or level outside (0, 1), a fit of one λ, too few draws for one test, `within`
-            left out of a response or stated for labels, rows unlike those of the fit.
+            left out of a response or stated for labels, rows unlike those of the fit, hidden values
+            that are not drawn.
 
     Example:
         >>> from lexppl.inference import fit
@@ -105,6 +106,7 @@ def certified_masks(
             f"least {least}"
         )
     place = result.order(rows).flip(-1).argsort(-1)  # 0 of the entry that stays longest
+    _refuse_undrawn(result, rows[: len(rows) and 1], place.shape[1], seed)
     of_chains, generator = [], torch.Generator().manual_seed(seed)
     for number in range(result.replicates):
         alone, blocks = result.subset([number]), []
@@ -123,6 +125,20 @@ def certified_masks(
         {"chain": np.arange(len(size)), "row": np.arange(len(rows)), "feature": names},
         {"alpha": alpha, "level": level},
     )
+
+
+def _refuse_undrawn(result: FitResult, row: Tensor, entries: int, seed: int) -> None:
+    """Refuse a program that draws no hidden values, of which any share of draws is 0 or 1."""
+    masks = torch.zeros((20, len(row), entries), dtype=row.dtype, device=row.device)
+    read = {"prediction": read_prediction}
+    drawn = draws_of(result, row, masks=masks, read=read, seed=seed)["prediction"].values
+    if np.ptp(drawn, 1).max(initial=0.0) == 0.0:
+        name = type(getattr(result.model, "imputer", result.model)).__name__
+        raise ValueError(
+            f"with no entry kept all draws predict the same, as where {name} or boosted trees of "
+            "kept values draw no hidden values: a certificate is about these; fit a network with "
+            "an imputer that draws them"
+        )
 
 
 def sequential_test(share: float, error: float, most: int) -> list[tuple[int, int]]:

@@ -174,6 +174,11 @@ def test_other_fits_and_rows_are_refused():
         certified_masks(ordered(likelihood=NormalLikelihood()), rows_of(4))
     with pytest.raises(ValueError, match="x must have 5 features, as in fit; it has 3"):
         certified_masks(ordered(), rows_of(4, 3))
+    # Each share of draws would be 0 or 1, and no entry at all enough for half of the rows.
+    with pytest.raises(
+        ValueError, match=r"where ConstantImputer or boosted trees .* draw no hidden"
+    ):
+        certified_masks(ordered(imputer=ConstantImputer(0.0)), rows_of(4))
     with pytest.raises(ValueError, match="fitted for one alone"):
         certified_masks(result_of(model_of()), rows_of(4, 3))
     assert certified_masks(ordered(), rows_of(4), draws=59).calls.max() <= 59
