@@ -201,7 +201,7 @@ def main():
             learned = train, torch.as_tensor(rows.labels_of(train))
             grouping, epochs = result.model.grouping, 2 if small else 60
             how = {"valid": 0.2, "epochs": epochs, "batch_size": 200, "progress": False}
-            judge = EvalX(result, entries, None)
+            judge = EvalX(result, entries)
             order = np.argsort(-explainer.feature_importances_)
             y_new = torch.as_tensor(rows.labels)
             lenient = {"predictor": judge, "imputations": IMPUTATIONS}

@@ -19,8 +19,8 @@ from certified_table import certified_table
 from constraint_tables import constraints_table
 from cox_tables import cox_table
 from fields_table import fields_table
+from first_and_last_table import coverage_table
 from image_tables import digits_table, patches_table, radiographs_table
-from interval_coverage_table import coverage_table
 from leak_table import leak_table
 from mask_tables import k_subset_table, large_masks_table
 from panel_tables import infidelity_table, panels_table
@@ -269,7 +269,7 @@ TABLES: dict[str, tuple[Callable[[list[Record]], str], str]] = {
     "certified": (certified_table, "certified"),
     "xtab": (xtab_table, "xtab"),
     "calibration": (calibration_table, "calibration"),
-    "coverage": (coverage_table, "coverage"),
+    "coverage": (coverage_table, "first_and_last"),
     "constraints": (constraints_table, "constraints"),
     "believable": (found_table, "believable"),
     "believable-pooled": (pooled_table, "believable"),

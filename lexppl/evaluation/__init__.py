@@ -13,7 +13,7 @@ from lexppl.evaluation.explanation_divergence import explanation_divergence
 from lexppl.evaluation.feature_groups import FeatureGroups
 from lexppl.evaluation.fidelity import fidelity_scores
 from lexppl.evaluation.folds import Folds
-from lexppl.evaluation.gains import feature_gains, gain_table, group_table, interaction_table
+from lexppl.evaluation.importance import importance, interaction_table
 from lexppl.evaluation.imputation import imputation
 from lexppl.evaluation.judges import fit_evalx, fit_predictor
 from lexppl.evaluation.penalty_path import penalty_path, plateau
@@ -47,14 +47,12 @@ __all__ = [
     "explanation_divergence",
     "feature_effects",
     "feature_evidence",
-    "feature_gains",
     "fidelity_scores",
     "fit_evalx",
     "fit_predictor",
     "gain_over_base_rate",
-    "gain_table",
-    "group_table",
     "guide_check",
+    "importance",
     "imputation",
     "interaction_table",
     "log_bayes_factors",

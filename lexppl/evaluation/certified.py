@@ -379,7 +379,7 @@ def calibrated_stop(
     if isinstance(order, FitResult):
         order = order.subset([order.best])
     chosen = order if isinstance(order, FitResult) else _checked(order, entries)
-    judge = predictor if isinstance(predictor, EvalX) else EvalX(fitted, entries, None)
+    judge = predictor if isinstance(predictor, EvalX) else EvalX(fitted, entries)
     stop = CalibratedStop(chosen, judge, 1.0, len(known), 0, imputations, seed)
     _, confidence, labels = stop.along(known.x)
     at, of_y = np.arange(len(known)), known.y.cpu().numpy()

@@ -59,8 +59,7 @@ class CertifiedRows:
 
 
 def certified_rows(fitted: FittedTable, count: int, level: float) -> CertifiedRows:
-    """Certified masks of the first held-out rows, each by the replicate that holds it out, and by
-    the network that trees replaced."""
+    """Certified masks of the first held-out rows, each by the replicate that holds it out."""
     source = fitted.source
     x, numbers = source.test.x[:count], source.test_rows[:count]
     within, words = None, ""
@@ -74,9 +73,8 @@ def certified_rows(fitted: FittedTable, count: int, level: float) -> CertifiedRo
         bounds = found["bound"].expand_dims("bound", -1)
         return torch.from_numpy(np.concatenate([found["mask"], bounds], -1))
 
-    # Trees predict from what is kept alone: no hidden value is drawn.
-    folds, fit = folds_at(source, numbers), fitted.networks or fitted.result
-    masks_and_bound = judged(folds, masks, fit, x, seed=fitted.seed)[0].numpy()
+    folds = folds_at(source, numbers)
+    masks_and_bound = judged(folds, masks, fitted.result, x, seed=fitted.seed)[0].numpy()
     kept, names = masks_and_bound[:, :-1] == 1, np.array(source.data.entry_names)
     columns = {
         "row": numbers,
