@@ -142,7 +142,7 @@ def stop_record(rows, stop, calibrate, sets, calibration, seed, easy=False):
     place, confidence, labels = stop
     truth, at = rows.labels, np.arange(len(rows.x))
     generator, risks, kept, chosen = np.random.default_rng(seed), [], [], []
-    pool = at if not easy else np.flatnonzero(confidence[0] >= np.median(confidence[0]))
+    pool = at if not easy else np.flatnonzero(confidence[-1] >= np.median(confidence[-1]))
     for _ in range(sets):
         own = generator.choice(pool, calibration, replace=False)
         threshold = calibrate(own)
