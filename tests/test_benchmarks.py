@@ -194,6 +194,15 @@ def real_models(record):
     return f"| vadersentiment | words | 12 of 24 | {record['ours']['tpr']:.2f}, "
 
 
+def certified(masks, *stops):
+    assert masks["oracle"] <= masks["size"] <= 11 and masks["most_calls"] <= 400
+    assert masks["coverage"] > 0.9
+    figures = ["one order", "suwr", "row's order (control)", "shifted (control)"]
+    assert [r["figure"] for r in stops] == figures
+    assert all(0 <= r["real"] < 1 and 0 <= r["redrawn"] < 1 for r in stops)
+    return f"| S1 | masks | {masks['oracle']:.2f} | {masks['size']:.2f} | "
+
+
 AVERAGED = ("--folds", 1, "--labels", "observed", "averaged")
 EXACT = ("--methods", "grid (exact)", "half as wide (control)", "enumeration")
 PANELS = ("--imputers", "constant", "surrogate constant")
@@ -223,6 +232,7 @@ SMALL_RUNS = [
     pytest.param(unknown_tables, "--data", "wine", "diabetes", "adult", marks=LONG),
     pytest.param(real_models, "--models", "vadersentiment", marks=(LONG, NEEDS_VADER)),
     pytest.param(believable, "--kinds", "duplicated", marks=LONG),
+    pytest.param(certified, marks=LONG),
 ]
 
 

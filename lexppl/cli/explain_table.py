@@ -27,6 +27,7 @@ from lexppl.cli.report.data import TableReport
 from lexppl.cli.report.page import write_report
 from lexppl.cli.report.printed import print_table_report
 from lexppl.cli.results import scores
+from lexppl.cli.results.certified_rows import certified_rows
 from lexppl.cli.results.encoded_choice import EncodedChoice, encoded_choice
 from lexppl.cli.results.first_answer import first_answer
 from lexppl.cli.results.gains import FittedTable, JudgedGains, judge_gains, judge_learning
@@ -35,12 +36,14 @@ from lexppl.cli.results.scores import Judgement, ScoreRow
 from lexppl.cli.results.single_rows import Details, add_row_values, details_of
 from lexppl.cli.table_rows import capped, read_source
 from lexppl.cli.terminal import (
+    CERTIFIED,
     DIGITS,
     DIRECTIONS,
     ENCODING,
     GROUPS,
     PATH,
     REPORT,
+    UsageError,
     one_thread,
     show_progress,
 )
@@ -113,6 +116,8 @@ class TableRun(ExplainRun):
         otherwise = self._usual_settings(regime)
         rows = len(source.train_rows)
         self.plan = plan_of(options, rows, data, regime=regime, unit=unit, **otherwise)
+        if options.guarantee is not None:
+            _check_guarantee(self.plan)
         if markers_in(data.encoding):
             check_missing(self.plan.method, self.plan.imputer, not self.plan.needs_full_predictor)
         refuse_without_space(options.out, _least_bytes(self.plan, source))
@@ -134,7 +139,9 @@ class TableRun(ExplainRun):
             settings["penalty"] = AUTO
         is_open = METHODS[options.method].takes("predictor") and regime.learns_predictor
         if is_open and options.imputer is None:
-            settings["predictor"] = USUAL_PREDICTOR
+            # Trees predict from what is kept alone: there are no hidden values to draw.
+            certifies = options.guarantee is not None
+            settings["predictor"] = NETWORK if certifies else USUAL_PREDICTOR
         return settings
 
     def fit(self) -> None:
@@ -232,6 +239,11 @@ class TableRun(ExplainRun):
             early = "the gains were interrupted; features are ranked without them"
             gains = sections.run(name, work, None, early, "gains are")
         details = self._details(posterior, gains)
+        certified = None
+        if (level := self.options.guarantee) is not None:
+            certify = partial(certified_rows, self.table, explained, level)
+            name, early = "certifying features by row", "certified features were interrupted"
+            certified = sections.run(name, certify, None, early)
         path, penalties = self.fitted.path, self._penalties(judgement, details, posterior)
         choice = EncodedChoice()
         if sections.complete:
@@ -252,6 +264,7 @@ class TableRun(ExplainRun):
             choice=choice,
             learning=gain,
             penalties=penalties,
+            certified=certified,
         )
 
     def gains(self, posterior: Posterior) -> JudgedGains | None:
@@ -307,12 +320,27 @@ class TableRun(ExplainRun):
             report.gains.groups.to_csv(folder / GROUPS, float_format=DIGITS)
         if details.directions is not None:
             details.directions.to_csv(folder / DIRECTIONS, index=False, float_format=DIGITS)
+        if report.certified is not None:
+            report.certified.table.to_csv(folder / CERTIFIED, index=False)
         if report.path is not None:
             report.path.table.to_csv(folder / PATH, index=False)
         write_report(report, folder / REPORT)
 
     def show(self, report: TableReport, folder: Path) -> None:
         print_table_report(report, folder)
+
+
+def _check_guarantee(plan: FitPlan) -> None:
+    if plan.penalty != AUTO:
+        raise UsageError(
+            "--guarantee takes the order in which features go as their penalty rises: it is of a "
+            "fit of many penalties, without --k, --penalty, --inference and --guide"
+        )
+    if plan.predictor_kind != NETWORK or plan.imputer == "constant":
+        raise UsageError(
+            "--guarantee is about draws of hidden values, and boosted trees and --imputer constant "
+            "draw none: leave --predictor and --imputer out"
+        )
 
 
 def _what_is_fitted(plan: FitPlan) -> str:

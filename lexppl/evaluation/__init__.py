@@ -6,6 +6,7 @@ from lexppl.evaluation.bayes.loo import compare_loo, loo, reloo
 from lexppl.evaluation.bayes.marginal_likelihood import log_marginal_likelihood
 from lexppl.evaluation.bayes.mask_table import feature_evidence, log_bayes_factors, mask_table
 from lexppl.evaluation.bayes.simulated import GuideFits
+from lexppl.evaluation.certified import calibrated_stop, certified_masks
 from lexppl.evaluation.effects import direction_table, feature_effects, revealed_predictions
 from lexppl.evaluation.encode_meter import encode_meter, stripe_x
 from lexppl.evaluation.explanation_divergence import explanation_divergence
@@ -36,7 +37,9 @@ __all__ = [
     "GuideFits",
     "Oracle",
     "auroc",
+    "calibrated_stop",
     "calibration",
+    "certified_masks",
     "compare_loo",
     "concordance_index",
     "direction_table",

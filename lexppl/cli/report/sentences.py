@@ -52,7 +52,7 @@ def gain_meaning(gains: JudgedGains) -> str:
     several = bool((gains.groups["members"] > 1).any())
     members = (
         "Features that depend on each other are one group; a member's gain is what it says beyond "
-        "the rest of its group and all others. "
+        "the rest of its group and all others, and by that alone it is found. "
     )
     groups = len(gains.groups)
     part = f"Measured are the {gains.measured} of {groups} groups that are kept most. "
@@ -165,6 +165,7 @@ def draws_text(report: TableReport) -> str:
 
 
 QUALITY, FIDELITY = "How well does it predict?", "How well does it reproduce the black box?"
+ENOUGH = "Which features are enough for a prediction?"
 OUTPUTS = MappingProxyType(  # What is predicted in place of the target
     {
         Regime.SURROGATE_POST_HOC: "the black box's output",
@@ -181,11 +182,13 @@ class FirstScreen(Reading):
 
     Args:
         behind: whether its log-likelihood is below that of a predictor that sees everything.
+        certified: answer to :data:`ENOUGH`.
         entries, row: names of features and rows.
     """
 
     scores: Sequence[ScoreRow] = ()
     behind: bool = False
+    certified: str = ""
     entries: str = "features"
     row: str = "row"
 
@@ -193,8 +196,10 @@ class FirstScreen(Reading):
         """Each question with its answer."""
         answer, scores = self.quality(), self._score(EXPLAINER)
         if scores is not None and "agreement" in scores.figures:
-            return [(FIDELITY, answer), *super().answers()]
-        return super().answers() + ([(QUALITY, answer)] if answer else [])
+            found = [(FIDELITY, answer), *super().answers()]
+        else:
+            found = super().answers() + ([(QUALITY, answer)] if answer else [])
+        return found + ([(ENOUGH, self.certified)] if self.certified else [])
 
     def quality(self) -> str:
         """Share of right rows, or of the variance, beside all features and none."""
@@ -318,6 +323,7 @@ def first_screen_of(report: TableReport) -> FirstScreen:
         posterior=posterior,
         of_model=plan.regime.post_hoc,
         scores=report.judgement.scores,
+        certified="" if report.certified is None else report.certified.answer(),
         behind=learning is not None and not report.judgement.as_good_as_all(learning.margin),
     )
 
