@@ -438,7 +438,7 @@ def test_strata_are_levels_or_intervals_between_quantiles():
     ("feature", "by", "message"),
     [
         ("b", [0, 1] * 5, "feature must be one of"),
-        ("x1", [0, 1], "for each of 10 rows; it has 2"),
+        ("x1", [0, 1], r"by must have shape \(10,\); the shape is \(2,\)"),
         ("x1", [1] * 10, "two strata of two rows"),
         ("x1", [1] * 9 + [2], "two strata of two rows"),
     ],

@@ -134,8 +134,8 @@ def _joined(ranking: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
 def judge_gains(
     fitted: FittedTable, posterior: Posterior, fdr: float, fwer: float | None
 ) -> JudgedGains:
-    """What groups and features say of what the explainer observes, over all rows of its table; of
-    many, over those groups that it keeps most.
+    """What groups and features say of what the explainer observes, over all rows that it read; of
+    many groups, over those that it keeps most.
 
     Raises:
         FloatingPointError: a likelihood that is no number.
@@ -149,7 +149,9 @@ def judge_gains(
     sizes = np.array([len(members[str(name)]) for name in order])
     sets = np.cumsum(2 * (1 + sizes * (sizes > 1)))
     measured = [str(name) for name in order[: max(1, int((sets <= MOST_SETS).sum()))]]
-    rows = np.arange(len(data))
+    # Of a black box those that --max-calls left out have no answer.
+    parts = (source.train_rows, source.valid_rows, source.test_rows)
+    rows = np.unique(np.concatenate([part for part in parts if part is not None]))
     if len(rows) > GAIN_ROWS:
         rows = np.sort(np.random.default_rng(seed).choice(rows, GAIN_ROWS, replace=False))
     worth = importance(
