@@ -58,8 +58,6 @@ from lexppl.tabular.given_model import (
 from lexppl.tabular.row_predictions import row_importances, row_predictions
 from lexppl.tabular.table_fit import fit_table
 
-JUDGE_FOLDS, JUDGE_MASKS = 5, 20
-
 TARGET = "y"
 
 

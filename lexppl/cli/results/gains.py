@@ -133,9 +133,9 @@ def _joined(ranking: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
 
 def judge_gains(
     fitted: FittedTable, posterior: Posterior, fdr: float, fwer: float | None
-) -> JudgedGains:
+) -> JudgedGains | None:
     """What groups and features say of what the explainer observes, over all rows that it read; of
-    many groups, over those that it keeps most.
+    many groups, over those that it keeps most; None where that does not vary.
 
     Raises:
         FloatingPointError: a likelihood that is no number.
@@ -154,12 +154,15 @@ def judge_gains(
     rows = np.unique(np.concatenate([part for part in parts if part is not None]))
     if len(rows) > GAIN_ROWS:
         rows = np.sort(np.random.default_rng(seed).choice(rows, GAIN_ROWS, replace=False))
+    outputs = fitted.targets(rows)
+    if bool((outputs == outputs[:1]).all()):
+        return None
     worth = importance(
         data.subset(torch.from_numpy(rows)),
         groups=groups,
         measured=measured,
         folds=folds_at(source, rows),
-        outputs=fitted.targets(rows),
+        outputs=outputs,
         unit=None if source.unit is None else torch.from_numpy(source.unit[rows]),
         seed=seed,
     )
