@@ -329,17 +329,18 @@ def _pooled(
         for sets in alike:
             some = sets[np.unique(np.linspace(0, len(sets) - 1, POOL_SETS).astype(int))]
             others = torch.from_numpy(every[:, some[:, None], rows]).float()
-            weight = torch.full((len(every),), 1.0 / len(every))
+            score = torch.zeros(len(every))
             for _ in range(POOL_STEPS):
-                outputs = torch.einsum("q,qsno->sno", weight, others).requires_grad_()
+                outputs = torch.einsum("q,qsno->sno", score.softmax(0), others).requires_grad_()
                 loss = family.loss(outputs, torch.from_numpy(rows)) @ share
                 # Of responses with the likeliest scale: the log-likelihood is −½ log of the loss.
-                loss = loss.log() / 2.0 if isinstance(family, _Responses) else loss
+                # Plus the square of a step of float32: a linear response is predicted exactly.
+                loss = (loss + 1e-12).log() / 2.0 if isinstance(family, _Responses) else loss
                 (slope,) = torch.autograd.grad(loss.mean(), outputs)
-                weight = weight * (-rate * torch.einsum("qsno,sno->q", others, slope)).exp()
-                weight = weight / weight.sum()
+                score = score - rate * torch.einsum("qsno,sno->q", others, slope)
+            weights = score.softmax(0).double().numpy()
             of_known, of_held = (
-                np.einsum("q,qsno->sno", weight.double().numpy(), every[:, sets[:, None], places])
+                np.einsum("q,qsno->sno", weights, every[:, sets[:, None], places])
                 for places in (known, held)
             )
             place = np.ix_(sets, held)

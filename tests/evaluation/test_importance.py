@@ -506,3 +506,14 @@ def test_errors_are_of_labels_or_distances_in_the_units_of_y(kind):
     assert found.loc["x1", "error"] == pytest.approx(error, abs=0.1 * without)
     assert found.loc["x1", "error_without"] == pytest.approx(without, rel=0.15)
     assert found.loc["x2", "error_without"] == pytest.approx(error, abs=0.1 * without)
+
+
+def test_a_response_that_is_predicted_without_error_has_its_gains():
+    """Of y = x1 + 2 x2, without noise, first_1 is ½ log(5 / 4) and no gain is missing."""
+    x = torch.randn(400, 3, generator=torch.Generator().manual_seed(0))
+    table = importance((x, x @ torch.tensor([1.0, 2.0, 0.0]))).group_table()
+    assert not table.isna().any().any()
+    assert table["found"].to_dict() == {"x2": True, "x1": True, "x3": False}
+    for name, ratio in (("x1", 5 / 4), ("x2", 5.0)):
+        exact, error = math.log(ratio) / 2, table.loc[name, "first_error"]
+        assert abs(table.loc[name, "first"] - exact) < 4 * error + 0.02
