@@ -1,4 +1,4 @@
-"""The command line: `lexppl explain`, `evaluate`, `compare` and `impute`."""
+"""The command line: `lexppl explain`, `evaluate`, `compare`, `change` and `impute`."""
 
 from lexppl.cli.program import main
 

@@ -20,14 +20,13 @@ from lexppl.models.black_box import BlackBox, black_box
 from lexppl.tabular.given_model import as_it_takes, box_of_table
 
 
-def load_black_box(options: argparse.Namespace) -> Any:
-    """Load the model in the file that `--black-box` names, which runs the code in it unless the
-    file is ONNX; its path then.
+def load_black_box(file: str) -> Any:
+    """Load the model in a file, which runs the code in it unless the file is ONNX; its path then.
 
     Raises:
         ValueError: a file that cannot be loaded.
     """
-    path = Path(options.black_box).expanduser()
+    path = Path(file).expanduser()
     if path.suffix == ".onnx":
         return path
     try:

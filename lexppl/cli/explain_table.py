@@ -100,7 +100,7 @@ class TableRun(ExplainRun):
 
     def read(self, device: torch.device) -> None:
         options, regime = self.options, regime_of(self.options)
-        model = load_black_box(options) if options.black_box else None
+        model = load_black_box(options.black_box) if options.black_box else None
         source = self.source = capped(read_source(options, device), options.seed)
         rows = len(source.data)
         check_row_numbers(options.row, rows, f"as the table has {rows} rows")

@@ -181,6 +181,7 @@ HOMES: Mapping[str, str] = {
     "explain images and texts": "lexppl.cli.explain_rows:run_explain_rows",
     "evaluate": "lexppl.cli.evaluate_command:run_evaluate",
     "compare": "lexppl.cli.compare_command:run_compare",
+    "change": "lexppl.cli.change_command:run_change",
     "impute": "lexppl.cli.impute_command:run_impute",
 }
 """Place of each command, which is loaded after all checks, as it loads torch."""

@@ -28,7 +28,7 @@ for words in json.loads(sys.argv[1]):
 print("\\n" + json.dumps(told))
 """
 
-COMMANDS = ("explain", "evaluate", "compare", "impute")
+COMMANDS = ("explain", "evaluate", "compare", "change", "impute")
 HELP = [["--help"], ["--version"], *([command, "--help"] for command in COMMANDS)]
 OUT = ["--out", "results"]
 REFUSED = [
@@ -47,6 +47,7 @@ evaluate S3 --out full/there.txt
 compare wien --methods lex
 compare wine --methods lex --test-share 0.9
 compare wine --methods lex --out full
+change wine --old model.joblib --new model.joblib
 impute wine --test-share 1
 impute wine --out full/there.txt
 impute wine --device cuda:""".splitlines()

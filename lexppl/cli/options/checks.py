@@ -73,6 +73,11 @@ def check_options(options: argparse.Namespace) -> None:
         for name in options.methods:
             if (library := LIBRARIES.get(name)) is not None:
                 _check_installed(name, library, "compare")
+    if command == "change":
+        named = {"--old": [options.old], "--new": [options.new], "--refits": options.refits}
+        for flag, files in named.items():
+            for file in files:
+                check_black_box(flag, file, options.trust_black_box)
     if command == "impute":
         options.imputers = imputers_of(options.imputers, kind_of_data(options) == IMAGES)
     _check_device(options.device)
@@ -83,7 +88,7 @@ def check_options(options: argparse.Namespace) -> None:
     if command != "evaluate":
         check_data(options)
     if command == "explain" and options.black_box:
-        _check_black_box(options)
+        check_black_box("--black-box", options.black_box, options.trust_black_box)
     elif command == "explain" and (options.max_calls or options.cache):
         raise UsageError("--max-calls and --cache are of a --black-box: give one")
 
@@ -184,12 +189,12 @@ def _check_checkpoint(options: argparse.Namespace) -> None:
         raise UsageError(f"--resume {typed}: no state is there; give --checkpoint to begin")
 
 
-def _check_black_box(options: argparse.Namespace) -> None:
-    """Refuse a black box that is missing, or whose code may not run."""
-    path = Path(options.black_box).expanduser()
-    if path.suffix != ".onnx" and not options.trust_black_box:
+def check_black_box(flag: str, file: str, trusted: bool) -> None:
+    """Refuse a model's file that is missing, or whose code may not run."""
+    path = Path(file).expanduser()
+    if path.suffix != ".onnx" and not trusted:
         raise UsageError(
-            f"--black-box {path}: loading a joblib or pickle file runs the code in it; give "
+            f"{flag} {path}: loading a joblib or pickle file runs the code in it; give "
             "--trust-black-box too if you trust where it comes from"
         )
     if not path.is_file():

@@ -359,6 +359,29 @@ DATA  as in explain: a name or a table
             "the fit": _fit(*_shares(SHARE, "held out and judged")),
         },
     ),
+    "change": Command(
+        "DATA --old FILE --new FILE --refits FILE …",
+        {
+            "": options_of(
+                """
+DATA  rows that none of the models was fitted on: a name or a table
+--old FILE  a fitted model: ONNX, or a joblib or pickle file, as --black-box of explain
+--new FILE  the other model
+--refits FILE  the old model fitted again, five times or more, from other seeds or rows drawn with
+    replacement: what their differences depend on is no change
+--trust-black-box  yes, run the code in the files of the models
+--fdr RATE  false discovery rate of the columns that are found (default: 0.1)""",
+                old={"required": True},
+                new={"required": True},
+                refits=MANY,
+                fdr={"type": share("the features found"), "default": FDR},
+            )
+            | OUT_FILE
+            | QUIET,
+            "the table": TABLE,
+            "the fits": SEED,
+        },
+    ),
     "impute": Command(
         "DATA",
         {

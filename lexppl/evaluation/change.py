@@ -1,0 +1,263 @@
+"""Which columns the difference between two models depends on, beyond what two fits of one do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from scipy.stats import spearmanr, t
+from torch import Tensor
+
+from lexppl.argument_checks import fraction, refuse_not_finite, shaped
+from lexppl.data import Dataset
+from lexppl.evaluation.column_sets import held_out_scores
+from lexppl.evaluation.feature_groups import FeatureGroups
+from lexppl.evaluation.folds import Folds
+from lexppl.evaluation.importance import FDR, FOLDS
+from lexppl.models import CategoricalLikelihood, NormalLikelihood
+from lexppl.models.black_box import black_box
+
+Array = NDArray[np.float64]
+
+FEWEST_REFITS = 5
+POOLED = 4
+"""Degrees of freedom that the variance over all groups has beside a group's own, of R − 1."""
+LEAST_PROBABILITY = 1e-3  # Of an answer; log-odds are of probabilities from here to 1 less this
+LEAST = 0.01  # Of `∛f`: a first or last below a millionth of a nat is rounding
+USUAL = 0.95  # Share of the rows in which two refits differ by less than what counts as changed
+
+
+@dataclass(frozen=True, eq=False)
+class Change:
+    """How far the answers of two models differ, and by which of G groups, of
+    :func:`explain_change`.
+
+    Args:
+        names: of the groups.
+        first, last: of the difference between b and a, of each row, `(N, G)`.
+        of_refits: `first` and `last` of the differences between R refits, `(2, R, G)`.
+        size: of each row, `½ Σ_c w_c d_c²`, `(N,)`.
+        sizes_of_refits: the same of the refits' differences, `(R, N)`.
+        direction: rank correlation of a group of one column with the difference of a response or of
+            the log-odds of the last of two labels, `(G,)`; NaN of others.
+    """
+
+    names: tuple[str, ...]
+    first: Array
+    last: Array
+    of_refits: Array
+    size: Array
+    sizes_of_refits: Array
+    direction: Array
+
+    @property
+    def share_of_rows(self) -> float:
+        """Share of the rows whose size is above that of 95 % of the refits' rows; NaN without
+        refits."""
+        if not len(self.sizes_of_refits):
+            return float("nan")
+        return float((self.size > np.quantile(self.sizes_of_refits, USUAL)).mean())
+
+    def table(self, fdr: float = FDR) -> pd.DataFrame:
+        """The groups, those that the difference depends on most first.
+
+        Columns `first`, `last`, `direction`; with refits `first_of_refits`, `last_of_refits`, means
+        of theirs, `p`, and `found` by Benjamini and Hochberg's procedure at `fdr`. The p of a first
+        or last f is the larger of two, one-sided: that its mean over rows is not above 0, by Student's
+        t; and that it is a refit's. Of the latter `g = ∛f`, which is near to normal (Wilson and
+        Hilferty), with mean m and variance s² over R refits and s̄² the mean of s² over groups, has
+        Student's t of R + 3 degrees of freedom `(g − m) / √((1 + 1/R) (4 s̄² + (R − 1) s²) / (R +
+        3))`. Then `p = min(1, 2 min(p_first, p_last))`.
+
+        Args:
+            fdr: false discovery rate, in (0, 1).
+
+        Raises:
+            ValueError: a rate outside (0, 1).
+        """
+        rate, rows = fraction("fdr", fdr), np.stack([self.first, self.last])
+        value = rows.mean(1)
+        columns = {"first": value[0], "last": value[1], "direction": self.direction}
+        if refits := self.of_refits.shape[1]:
+            columns["first_of_refits"], columns["last_of_refits"] = self.of_refits.mean(1)
+            roots = np.cbrt(self.of_refits)
+            variance, free = roots.var(1, ddof=1), POOLED + refits - 1
+            pooled = POOLED * variance.mean(1, keepdims=True) + (refits - 1) * variance
+            error = np.maximum(np.sqrt((1.0 + 1.0 / refits) * pooled / free), LEAST)
+            beyond = t.sf((np.cbrt(value) - roots.mean(1)) / error, free)
+            of_rows = np.maximum(rows.std(1, ddof=1) / np.sqrt(len(self.size)), 1e-12)
+            above = t.sf(value / of_rows, len(self.size) - 1)
+            p = np.minimum(1.0, 2.0 * np.maximum(beyond, above).min(0))
+            steps = rate * np.arange(1, len(p) + 1) / len(p)
+            passed = np.flatnonzero(np.sort(p) <= steps)
+            columns["p"] = p
+            columns["found"] = p <= (steps[passed[-1]] if len(passed) else 0.0)
+        table = pd.DataFrame(columns, index=pd.Index(self.names, name="group"))
+        return table.iloc[np.argsort(-value.max(0), kind="stable")]
+
+    def sentence(self, fdr: float = FDR) -> str:
+        """The groups that are found, and the share of the rows that changed, in words."""
+        if not len(self.sizes_of_refits):
+            return (
+                "Two fits of one model differ too, and without refits of the first nothing shows "
+                f"by how much: give {FEWEST_REFITS} or more, of rows drawn with replacement."
+            )
+        table = self.table(fdr)
+        found = list(table.index[table["found"]])
+        if not found:
+            return "The models differ by no column more than two refits of the first do."
+        return (
+            f"The difference depends on {', '.join(found)} more than that of two refits does. In "
+            f"{100 * self.share_of_rows:.0f} of 100 rows it is larger than in 95 of 100 between "
+            "refits."
+        )
+
+
+def explain_change(
+    a: Any,
+    b: Any,
+    x: Dataset | Tensor,
+    *,
+    refits: Sequence[Any] = (),
+    groups: FeatureGroups | None = None,
+    seed: int = 0,
+) -> Change:
+    """Which columns the difference between the answers of two models depends on, in nats:
+
+        first_A = V(A) − V(∅),   last_A = V(all) − V(all without A),
+        V(S) = −½ Σ_c E[w_c (d_c − E[d_c | x_S])²].
+
+    Of probabilities `d_c` is the difference of the log-odds of label c (of two labels, of the
+    second) and `w_c = m (1 − m)` with m the mean of both probabilities: to the second order
+    `½ w_c d_c²` is the divergence of one answer from the other. Of responses d is their difference
+    and `w` one over the variance of a's. A column that both models read alike has first and last 0.
+    E[d | x_S] is of a linear model and boosted trees that have not learned from the row, as in
+    :func:`lexppl.evaluation.importance`, without its networks.
+
+    Two fits of one model differ too, and in the columns that they read. So that difference is the
+    null: each refit is compared with the next one, and the last with the first, on the same rows.
+    Refits must vary in what may differ between a and b without a change: the seed, and the rows
+    where the two were fitted on different ones (rows drawn with replacement, or half of them).
+
+    Args:
+        a, b: models, or their answers for the rows of x: probabilities `(N, C)` or responses
+            `(N,)`. A model is what :func:`lexppl.models.black_box` takes, and is asked for x as it
+            is; of a model of a data frame give `model.predict_proba(frame)`.
+        x: rows that neither model was fitted on, `(N, D)`, or a table with names and mask entries.
+        refits: of a, five or more, as models or answers; without them nothing is found.
+        groups: of the entries; each by itself if None.
+        seed: of folds and fits.
+
+    Raises:
+        ValueError: answers of different shapes, that are not finite or no probabilities; one to
+            four refits; groups of other entries.
+
+    Example:
+        >>> draw = torch.Generator().manual_seed(0)
+        >>> x = torch.randn(200, 2, generator=draw)
+        >>> noise = 0.05 * torch.randn(6, 2, generator=draw)
+        >>> def answers(weights): return x @ weights
+        >>> a, b, *refits = [answers(torch.tensor([1.0, 0.0]) + shift) for shift in noise]
+        >>> change = explain_change(a, b + x[:, 1], x, refits=refits)
+        >>> change.table()["found"].to_dict()
+        {'x2': True, 'x1': False}
+    """
+    names: Sequence[str]
+    if isinstance(x, Dataset):
+        rows, names, entries = x.x, x.entry_names, list(x.groups)
+    else:
+        shaped("x", x, "N D", filled=True)
+        rows, entries = x, list(range(x.shape[1]))
+        names = [f"x{d + 1}" for d in entries]
+    refuse_not_finite("x", rows)
+    groups = FeatureGroups.alone(names) if groups is None else groups
+    if (of := sum(map(len, groups.members))) != len(names):
+        raise ValueError(f"groups must be of {len(names)} entries, not {of}")
+    check_refits(refits)
+    first = _answers("a", a, rows)
+    others = [_answers("b", b, rows, first)]
+    others += [_answers(f"refits[{r}]", refit, rows, first) for r, refit in enumerate(refits)]
+    scale = float(first.var()) if first.dim() == 1 else None
+    if scale == 0.0:
+        raise ValueError("a gives the same response for every row: nothing can be in its units")
+    every = tuple(range(len(names)))
+    members = [tuple(sorted(group)) for group in groups.members]
+    rest = [tuple(e for e in every if e not in group) for group in members]
+    sets = list(dict.fromkeys([(), every, *members, *rest]))
+    pairs = [(first, others[0])]
+    pairs += [(others[1 + r], others[1 + (r + 1) % len(refits)]) for r in range(len(refits))]
+    gains = np.zeros((len(pairs), 2, len(rows), len(members)))
+    sizes = np.zeros((len(pairs), len(rows)))
+    for number, pair in enumerate(pairs):
+        for difference, weight in _differences(*pair, scale):
+            sizes[number] += weight * difference**2 / 2.0
+            if np.ptp(difference) == 0.0:
+                continue
+            response = torch.from_numpy(difference)
+            errors = held_out_scores(
+                rows,
+                response,
+                entries,
+                sets,
+                Folds.of(response, FOLDS, seed),
+                networks=[False] * len(sets),
+                likelihood=NormalLikelihood(),
+                weight=weight / weight.mean(),
+                seed=seed,
+            )[1]
+            loss = dict(zip(sets, weight * errors**2 / 2.0, strict=True))
+            gains[number, 0] += np.stack([loss[()] - loss[group] for group in members], -1)
+            gains[number, 1] += np.stack([loss[left] - loss[every] for left in rest], -1)
+    direction = np.full(len(members), np.nan)
+    of_entry = [np.flatnonzero(np.asarray(entries) == e) for e in every]
+    (difference, _), *more = _differences(*pairs[0], scale)
+    for place, group in enumerate(members):
+        features = np.concatenate([of_entry[e] for e in group])
+        if len(features) == 1 and not more and np.ptp(difference) > 0.0:
+            direction[place] = spearmanr(rows[:, features[0]].cpu().numpy(), difference)[0]
+    (of_first, of_last), of_refits = gains[0], gains[1:].mean(2).swapaxes(0, 1)
+    names = tuple(groups.names)
+    return Change(names, of_first, of_last, of_refits, sizes[0], sizes[1:], direction)
+
+
+def check_refits(refits: Sequence[Any]) -> None:
+    """Refuse one to four refits, whose variance is not known well enough."""
+    if 0 < len(refits) < FEWEST_REFITS:
+        raise ValueError(f"refits must be none, or {FEWEST_REFITS} or more, not {len(refits)}")
+
+
+def _differences(a: Tensor, b: Tensor, scale: float | None) -> list[tuple[Array, Array]]:
+    """d_c and w_c of each row, for each label (of two, the second), or of responses."""
+    if scale is not None:
+        return [((b - a).numpy(), np.full(len(a), 1.0 / scale))]
+    labels = range(1, 2) if a.shape[1] == 2 else range(a.shape[1])
+    inside = [p.clamp(LEAST_PROBABILITY, 1.0 - LEAST_PROBABILITY) for p in (a, b)]
+    difference = (inside[1].logit() - inside[0].logit()).numpy()
+    mean = ((inside[0] + inside[1]) / 2.0).numpy()
+    return [(difference[:, c], mean[:, c] * (1.0 - mean[:, c])) for c in labels]
+
+
+def _answers(name: str, given: Any, x: Tensor, like: Tensor | None = None) -> Tensor:
+    """Answers of a model or as given, float64, checked."""
+    held = isinstance(given, Tensor | np.ndarray)
+    values = torch.as_tensor(given) if held else black_box(given).targets(x)
+    values = values.detach().cpu().double()
+    if values.dim() not in (1, 2) or len(values) != len(x):
+        raise ValueError(
+            f"{name} must have probabilities (N, C) or responses (N,) of the {len(x)} rows of x; "
+            f"its answers have shape {tuple(values.shape)}"
+        )
+    refuse_not_finite(name, values)
+    if values.dim() == 2:
+        CategoricalLikelihood().check_responses(values)
+    if like is not None and values.shape != like.shape:
+        raise ValueError(
+            f"{name} must answer as a does, {tuple(like.shape)}; its answers have shape "
+            f"{tuple(values.shape)}"
+        )
+    return values
