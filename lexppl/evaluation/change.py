@@ -67,12 +67,12 @@ class Change:
         """The groups, those that the difference depends on most first.
 
         Columns `first`, `last`, `direction`; with refits `first_of_refits`, `last_of_refits`, means
-        of theirs, `p`, and `found` by Benjamini and Hochberg's procedure at `fdr`. The p of a first
-        or last f is the larger of two, one-sided: that its mean over rows is not above 0, by Student's
+        of theirs, `p`, and `found` by Benjamini and Hochberg's procedure at `fdr`. A first or last
+        f has the larger of two one-sided p: that its mean over rows is not above 0, by Student's
         t; and that it is a refit's. Of the latter `g = ∛f`, which is near to normal (Wilson and
-        Hilferty), with mean m and variance s² over R refits and s̄² the mean of s² over groups, has
-        Student's t of R + 3 degrees of freedom `(g − m) / √((1 + 1/R) (4 s̄² + (R − 1) s²) / (R +
-        3))`. Then `p = min(1, 2 min(p_first, p_last))`.
+        Hilferty), with mean m and variance s² over R refits and s̄² the mean of s² over groups:
+        `(g − m) / √((1 + 1/R) (4 s̄² + (R − 1) s²) / (R + 3))` has Student's t of R + 3 degrees of
+        freedom. Then `p = min(1, 2 min(p_first, p_last))`.
 
         Args:
             fdr: false discovery rate, in (0, 1).
