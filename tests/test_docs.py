@@ -65,6 +65,7 @@ SMALL = {
         "epochs=100": "epochs=10",
     },
     "other_formats.md": {"replicates=2, random_state=0": "replicates=2, epochs=2, random_state=0"},
+    "theory/changes.md": {},
     # Followed by tests/test_serving.py.
     "serving.md": {},
     "scaling.md": {
@@ -215,6 +216,11 @@ def test_scaling(followed, tmp_path):
     assert len(names["found"].table) == 4
     assert names["posterior"]["sample_stats"].sizes["row"] == 400
     assert any((tmp_path / "state").rglob("state.pt"))
+
+
+def test_what_changed_between_two_tables(followed):
+    names, _, _ = followed("theory/changes.md")
+    assert names["table"]["found"].to_dict() == {"x2": True, "x1": False, "x3": False}
 
 
 def test_every_page_with_programs_is_followed():
