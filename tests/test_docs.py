@@ -66,6 +66,7 @@ SMALL = {
     },
     "other_formats.md": {"replicates=2, random_state=0": "replicates=2, epochs=2, random_state=0"},
     "theory/changes.md": {},
+    "questions.md": {"warmup=100, samples=100": "warmup=5, samples=5"},
     # Followed by tests/test_serving.py.
     "serving.md": {},
     "scaling.md": {
@@ -216,6 +217,24 @@ def test_scaling(followed, tmp_path):
     assert len(names["found"].table) == 4
     assert names["posterior"]["sample_stats"].sizes["row"] == 400
     assert any((tmp_path / "state").rglob("state.pt"))
+
+
+@pytest.mark.complete
+@pytest.mark.filterwarnings("ignore")
+def test_questions_are_answered_by_runs(followed):
+    """Each answer is read off the truth of the table: what matters is found, a copy gains nothing
+    beyond the other, b gains where the switch is above 0, and drawing given the rest wins."""
+    names, _, _ = followed("questions.md")
+    worth, parts, crps = names["worth"], names["parts"], names["scores"].table["crps"]
+    assert worth.loc[["a", "b", "switch"], "found"].all()
+    assert not worth.loc["noise", "found"]
+    assert worth.loc["a", "first"] > 0.1
+    assert worth.loc["a", "last"] < 0.02
+    assert parts["lower"].iloc[-1] > parts["upper"].iloc[0]
+    assert crps["given the rest", 0.5] < crps["by itself", 0.5]
+    assert names["data"].n_entries == 6
+    assert names["certified"]["size"].sizes["row"] == 5
+    assert names["shared"]["posterior"]["kept"].sizes["feature"] == 5
 
 
 def test_what_changed_between_two_tables(followed):
