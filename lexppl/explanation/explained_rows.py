@@ -61,7 +61,7 @@ from lexppl.inference.objective.program import (
     refuse_coupled_rows,
     sample_nodes,
 )
-from lexppl.inference.predictive import FittedProgram, drawing
+from lexppl.inference.predictive import FittedProgram, drawing, sampled_masks
 from lexppl.inference.training.result import FitResult
 from lexppl.inference.training.rows import DIRICHLET
 from lexppl.threads import evaluating
@@ -254,7 +254,10 @@ def _observed(
     shared = not tree.is_of_rows
     alone = bool(sites.beside) and not sites.has_outer_latents
     listed = None
-    if is_listed(proposals) or (proposals is None and (sites.has_outer_latents or shared or alone)):
+    sampled = bool(sampled_masks(result.guides[0]))
+    if is_listed(proposals) or (
+        not sampled and proposals is None and (sites.has_outer_latents or shared or alone)
+    ):
         try:
             listed = MaskList(run, tree, SHARED)
             if options.imputations == 1:
@@ -311,7 +314,9 @@ def groups_of(sampler: MaskSampler) -> dict[str, dict[str, str]]:
     parts, masks = [], ""
     if sampler.rows.y is not None:
         way = f"resampled by importance from {sampler.masks} proposals a row"
-        if sampler.listed is not None:
+        if sampler.are_sampled:
+            way = "by MaskGibbs"
+        elif sampler.listed is not None:
             way = f"exact, from all {sampler.masks} masks"
         masks = f"draws of the masks given x and y, p(z | x, y), {way}"
         parts.append(masks)
