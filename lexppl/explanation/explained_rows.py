@@ -325,6 +325,8 @@ def groups_of(sampler: MaskSampler) -> dict[str, dict[str, str]]:
         parts.append(f"draws of the latents that all rows share, by {by}")
         if not sites.has_prior:
             parts.append("none from a prior, as parameters of the fits have none")
+    if sampler.are_sampled:
+        given_x = "of masks and of what else rows share the draws of `posterior`"
     prior = "independent draws of the masks given x alone, p(z | x): of those given y the prior"
     if sites.has_outer_latents:
         prior = "independent draws from the prior of what is latent outside the masks' plate"
@@ -344,6 +346,8 @@ def what_likelihoods_are(sampler: MaskSampler) -> str:
     """What the log-likelihood of a posterior holds."""
     if sampler.options.held_out:
         return HELD_OUT
+    if sampler.are_sampled:
+        return "log p(y | x), given the draw of masks and of what else rows share"
     if sampler.sites.shared or sampler.sites.are_together:
         return BY_DRAW
     weighted = sampler.result.row_weights == DIRICHLET and sampler.result.replicates > 1

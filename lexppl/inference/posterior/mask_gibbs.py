@@ -42,8 +42,8 @@ from lexppl.inference.posterior.mcmc import (
     Potential,
     Recorded,
     SummedOut,
+    chain_of,
     class_of,
-    run_chain,
 )
 
 AT_ONCE = 16  # Entries whose flips are weighed together
@@ -56,15 +56,14 @@ HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 
 
 class State(NamedTuple):
-    """u `(D + 1,)` and z `(G,)`."""
+    """u `(…, D + 1)` and z `(…, G)`, the last number of u one that entries without pairs have."""
 
     place: Tensor
     masks: Tensor
 
-
-def states_at_once(pairs: Tensor) -> int:
-    """Number of states of an evaluation: of entries `(G, P)` out and in, about a peak, and one."""
-    return min(AT_ONCE, len(pairs)) * 2 * (1 + 2 * pairs.shape[1]) + 1
+    def at(self, draw: int) -> State:
+        """The states of all chains at a draw, of `(C, S, …)`."""
+        return State(self.place[:, draw], self.masks[:, draw])
 
 
 class MaskedDensity:
@@ -247,22 +246,14 @@ def _shared_masks(found: Latents, drawn: Mapping[str, Site]) -> dict[str, Site]:
 
 
 class _Batch:
-    """Log-densities of many u `(M, D + 1)` and z `(M, G)` at once, as a potential to record; the
-    last coordinate, of entries with fewer pairs than others, is a standard normal one."""
+    """Log-densities of many states at once, `(M,)`, as a potential to record; the last number of u
+    is a standard normal one."""
 
     sites = State._fields
     constrained = None
 
-    def __init__(self, density: MaskedDensity, pairs: Tensor) -> None:
+    def __init__(self, density: MaskedDensity) -> None:
         self._density, self.fixed = density, density.fixed
-        self._states = states_at_once(pairs)
-
-    def places(self, states: Sequence[State]) -> list[dict[str, Tensor]]:
-        """Arguments at which a recording is made and compared."""
-        return [
-            {name: v.expand(self._states, -1).clone() for name, v in state._asdict().items()}
-            for state in states
-        ]
 
     def with_gradient(self, *numbers: Tensor) -> Columns:
         place, masks = numbers
@@ -284,9 +275,6 @@ class _Batch:
 class _Conditional(_Batch):
     """The potential of u `(D + 1,)` given z, with its gradient."""
 
-    def places(self, states: Sequence[State]) -> list[dict[str, Tensor]]:
-        return [state._asdict() for state in states]
-
     def with_gradient(self, *numbers: Tensor) -> Columns:
         place, masks = numbers
         own = place.detach().requires_grad_()
@@ -300,27 +288,34 @@ class _Conditional(_Batch):
 
 
 class Peaks(NamedTuple):
-    """Laplace approximations of n entries' coordinates, given all else, by entry out and in: peaks
-    and sds `(n, 2, P)`, logs of the integrals `(n, 2)`; and log p of another state, a scalar."""
+    """Laplace approximations of n entries' coordinates, given all else, by chain and by entry out
+    and in: peaks and sds `(C, n, 2, P)`, logs of the integrals `(C, n, 2)`; and log p of other
+    states, `(C,)`."""
 
     mean: Tensor
     scale: Tensor
     log_mass: Tensor
     log_density: Tensor
 
-    def log_prob(self, entry: int, side: int, numbers: Tensor) -> Tensor:
-        """Log-density of an entry's coordinates `(P,)`."""
-        return _log_normal(numbers, self.mean[entry, side], self.scale[entry, side])
+    def of(self, chosen: Tensor, side: Tensor) -> tuple[Tensor, Tensor]:
+        """Peak and sd `(C, P)` of an entry of each chain that is out or in."""
+        chains = torch.arange(len(chosen), device=chosen.device)
+        return self.mean[chains, chosen, side], self.scale[chains, chosen, side]
 
-    def draw(self, entry: int, side: int) -> Tensor:
-        """Coordinates `(P,)` of an entry that is out or in."""
-        mean = self.mean[entry, side]
-        return mean + self.scale[entry, side] * torch.randn_like(mean)
+    def log_prob(self, chosen: Tensor, side: Tensor, numbers: Tensor) -> Tensor:
+        """Log-densities `(C,)` of an entry's coordinates `(C, P)`."""
+        mean, scale = self.of(chosen, side)
+        return -(0.5 * ((numbers - mean) / scale).square() + scale.log() + HALF_LOG_2PI).sum(-1)
+
+    def draw(self, chosen: Tensor, side: Tensor) -> Tensor:
+        """Coordinates `(C, P)` of an entry of each chain."""
+        mean, scale = self.of(chosen, side)
+        return mean + scale * torch.randn_like(mean)
 
 
 class MaskMoves:
-    """Flips and swaps of entries of z with their coordinates of u, which leave p(u, z | y) as it
-    is.
+    """Flips and swaps of entries of z with their coordinates of u, of C chains at once, which leave
+    p(u, z | y) as it is.
 
     Given all else, entry j is out or in (a = 0, 1) with coordinates u_j; a Laplace approximation
     N(m_a, s_a²) of p(u_j | z_j = a, rest) has the mass M_a ≈ ∫ p(z_j = a, u_j, rest) du_j. It is
@@ -342,46 +337,47 @@ class MaskMoves:
         warmup: int,
     ) -> None:
         self._log_density, self._pairs, self.state = log_density, pairs, state
+        self._chains = torch.arange(len(state.masks), device=pairs.device)
         self.count = min(AT_ONCE, len(pairs))
         unit = torch.eye(pairs.shape[1]).to(state.place)
         self._offsets = torch.cat([unit.new_zeros(1, len(unit)), unit, -unit])
-        self.centre = state.place.new_zeros(2, *pairs.shape)
+        self.centre = state.place.new_zeros(len(pairs), 2, pairs.shape[1])
         self.scale = torch.ones_like(self.centre)
         self._measured = state.place.new_zeros(len(pairs))
         self._warmup, self.sweeps = warmup, 0
 
-    def sweep(self) -> tuple[float, float]:
-        """Some flips and a swap: the share of flips that were taken, and whether the swap was."""
-        entries = torch.randperm(len(self._pairs), device=self._pairs.device)[: self.count]
+    def sweep(self) -> tuple[Tensor, Tensor]:
+        """Some flips and a swap of each chain: shares of flips that were taken, and whether another
+        entry was put in, `(C,)`."""
+        keys = torch.rand(self.state.masks.shape, device=self._pairs.device)
+        entries = keys.argsort(-1)[:, : self.count]
         peaks = self.peaks(self.state, entries, self.state)
-        flips = 0
+        flips = torch.zeros(len(self._chains))
         for _ in range(TRIES):
-            flipped = self._flipped(entries, peaks)
-            if flipped is not None:
-                (self.state, peaks), flips = flipped, flips + 1
-        swapped = self._swap()
+            peaks, taken = self._flipped(entries, peaks)
+            flips += taken.cpu() / TRIES
+        swapped = self._swapped()
         self.sweeps += 1
-        return flips / TRIES, float(swapped)
+        return flips, swapped.cpu()
 
     def peaks(self, rest: State, entries: Tensor, other: State) -> Peaks:
-        """Laplace approximations of some entries given the rest, and log p of another state."""
+        """Laplace approximations of some entries `(C, n)` given the rest, and log p of others."""
         where = self._pairs[entries]
-        mean, scale = (v[:, entries].transpose(0, 1) for v in (self.centre, self.scale))
-        shape = (len(entries), 2, len(self._offsets))
-        masks = rest.masks.expand(*shape, -1).clone()
-        both = torch.arange(2, device=entries.device).to(masks).reshape(1, 2, 1, 1)
-        masks.scatter_(-1, entries.reshape(-1, 1, 1, 1).expand(*shape, 1), both.expand(*shape, 1))
-        # As many states as ever, as a recording is of one number.
-        numbers, count = where.shape[1], math.prod(shape)
-        others = states_at_once(self._pairs) - count
-        masks = torch.cat([masks.flatten(0, 2), other.masks.expand(others, -1)])
+        mean, scale = self.centre[entries], self.scale[entries]
+        numbers = where.shape[-1]
+        shape = (*entries.shape, 2, len(self._offsets))
+        masks = rest.masks[:, None, None, None].repeat(1, *shape[1:], 1)
+        both = torch.arange(2, device=entries.device).to(masks).reshape(1, 1, 2, 1, 1)
+        masks.scatter_(-1, entries[..., None, None, None].expand(*shape, 1), both.expand(*shape, 1))
+        masks = torch.cat([masks.flatten(0, 3), other.masks])
         for _ in range(ROUNDS if numbers else 1):
-            points = mean.unsqueeze(2) + scale.unsqueeze(2) * self._offsets
-            place = rest.place.expand(*shape, -1).clone()
-            place.scatter_(-1, where[:, None, None].expand_as(points), points)
-            place = torch.cat([place.flatten(0, 2), other.place.expand(others, -1)])
+            points = mean.unsqueeze(-2) + scale.unsqueeze(-2) * self._offsets
+            place = rest.place[:, None, None, None].repeat(1, *shape[1:], 1)
+            place.scatter_(-1, where[:, :, None, None].expand_as(points), points)
+            place = torch.cat([place.flatten(0, 3), other.place])
             density = self._log_density({"place": place, "masks": masks})
-            middle, up, down = density[:count].reshape(shape).split([1, numbers, numbers], -1)
+            values, others = density.split([math.prod(shape), len(other.masks)])
+            middle, up, down = values.reshape(shape).split([1, numbers, numbers], -1)
             slope, bend = 0.5 * (up - down), 2.0 * middle - up - down
             bend = torch.where(bend > ZERO, bend, 1.0)
             step = (slope / bend).nan_to_num(0.0).clamp(-FARTHEST, FARTHEST)
@@ -391,112 +387,128 @@ class MaskMoves:
         if numbers:
             log_mass = log_mass + (rise + scale.log() + HALF_LOG_2PI).sum(-1)
         if self.sweeps < self._warmup:
-            self._learn(entries, mean, scale)
-        return Peaks(mean, scale, log_mass.nan_to_num(-torch.inf), density[-1])
+            self._learn(entries.flatten(), mean.flatten(0, 1), scale.flatten(0, 1))
+        return Peaks(mean, scale, log_mass.nan_to_num(-torch.inf), others)
 
     def _learn(self, entries: Tensor, mean: Tensor, scale: Tensor) -> None:
-        """Move the places from which peaks are measured, in the warm-up."""
-        self._measured[entries] += 1.0
-        rate = (1.0 / self._measured[entries]).clamp_min(RATE).reshape(1, -1, 1)
+        """Move the places from which peaks are measured, in the warm-up, the same of all chains."""
+        counts = torch.zeros_like(self._measured).index_add(0, entries, mean.new_ones(len(entries)))
+        self._measured += counts
+        rate = (counts / self._measured.clamp_min(1.0)).clamp_min(RATE) * (counts > 0)
         for known, new in ((self.centre, mean), (self.scale, scale)):
-            known[:, entries] += rate * (new.transpose(0, 1) - known[:, entries])
+            total = torch.zeros_like(known).index_add(0, entries, new)
+            average = total / counts.clamp_min(1.0)[:, None, None]
+            known += rate[:, None, None] * (average - known)
 
-    def moved(self, state: State, entry: Tensor, side: int, numbers: Tensor) -> State:
-        """The state with an entry out or in, and its coordinates."""
+    def moved(self, state: State, entry: Tensor, side: Tensor, numbers: Tensor) -> State:
+        """The states with an entry of each chain `(C,)` out or in, and its coordinates."""
         place, masks = state.place.clone(), state.masks.clone()
-        place[self._pairs[entry]], masks[entry] = numbers, float(side)
+        place[self._chains[:, None], self._pairs[entry]] = numbers
+        masks[self._chains, entry] = side.to(masks)
         return State(place, masks)
 
-    def _flipped(self, entries: Tensor, peaks: Peaks) -> tuple[State, Peaks] | None:
-        """The state after a flip of one of some entries, with its peaks; None where it stays."""
-        weights = _balanced(peaks, self.state.masks[entries])
-        if not bool(weights.logsumexp(0).isfinite()):
-            return None
-        chosen = int(torch.distributions.Categorical(logits=weights).sample())
-        entry = entries[chosen]
-        side = int(self.state.masks[entry])
-        before, after = self.state.place[self._pairs[entry]], peaks.draw(chosen, 1 - side)
+    def taken(self, log_ratio: Tensor) -> Tensor:
+        """Which chains go to what was proposed, by the log ratio of densities `(C,)`."""
+        return torch.rand_like(log_ratio).log() < log_ratio
+
+    def _go(self, taken: Tensor, state: State) -> None:
+        """Go to other states where they are taken."""
+        own = zip(state, self.state, strict=True)
+        self.state = State(*(torch.where(taken[:, None], new, old) for new, old in own))
+
+    def _numbers(self, state: State, entry: Tensor) -> Tensor:
+        """Coordinates `(C, P)` of an entry of each chain."""
+        return state.place[self._chains[:, None], self._pairs[entry]]
+
+    def _flipped(self, entries: Tensor, peaks: Peaks) -> tuple[Peaks, Tensor]:
+        """Flip one of some entries of each chain: the peaks after it, and which were taken."""
+        weights, possible = _log_shares(_balanced(peaks, self.state.masks.gather(1, entries)))
+        chosen = weights.exp().multinomial(1)[:, 0]
+        entry = entries[self._chains, chosen]
+        side = self.state.masks[self._chains, entry].long()
+        after = peaks.draw(chosen, 1 - side)
         state = self.moved(self.state, entry, 1 - side, after)
         back = self.peaks(state, entries, state)
-        returns = _balanced(back, state.masks[entries])
+        returns, _ = _log_shares(_balanced(back, state.masks.gather(1, entries)))
         ratio = back.log_density - peaks.log_density
-        ratio = ratio + returns.log_softmax(0)[chosen] - weights.log_softmax(0)[chosen]
-        ratio = (
-            ratio + back.log_prob(chosen, side, before) - peaks.log_prob(chosen, 1 - side, after)
-        )
-        return (state, back) if _accepted(ratio) else None
+        ratio = ratio + returns[self._chains, chosen] - weights[self._chains, chosen]
+        ratio = ratio + back.log_prob(chosen, side, self._numbers(self.state, entry))
+        taken = possible & self.taken(ratio - peaks.log_prob(chosen, 1 - side, after))
+        self._go(taken, state)
+        kept = zip(back, peaks, strict=True)
+        shaped = (torch.where(taken.reshape(-1, *[1] * (b.dim() - 1)), b, p) for b, p in kept)
+        return Peaks(*shaped), taken
 
-    def _swap(self) -> bool:
-        """Put another entry, or the same with other coordinates, in the place of one that is in."""
-        inside, outside = self.state.masks.nonzero()[:, 0], (self.state.masks == 0).nonzero()[:, 0]
-        if not len(inside) or not len(outside):
-            return False
-        first = inside[torch.randint(len(inside), ())]
-        others = outside[torch.randperm(len(outside), device=outside.device)[: self.count - 1]]
-        entries = torch.cat([first[None], others])
-        before = self.state.place[self._pairs]
-        rest = self.moved(self.state, first, 0, self.centre[0, first])
-        peaks = self.peaks(rest, entries, self.state)
-        weights = peaks.log_mass[:, 1] - peaks.log_mass[:, 0]
-        if not bool(weights.logsumexp(0).isfinite()):
-            return False
-        chosen = int(torch.distributions.Categorical(logits=weights).sample())
-        entry, after = entries[chosen], peaks.draw(chosen, 1)
-        state = self.moved(rest, entry, 1, after)
-        ratio = -weights.log_softmax(0)[chosen] - peaks.log_prob(chosen, 1, after)
-        if chosen:
-            out = peaks.draw(0, 0)
-            state = self.moved(state, first, 0, out)
-            ratio = ratio - peaks.log_prob(0, 0, out)
-        back = self.peaks(self.moved(state, entry, 0, self.centre[0, entry]), entries, state)
-        returns = back.log_mass[:, 1] - back.log_mass[:, 0]
-        ratio = ratio + back.log_density - peaks.log_density + returns.log_softmax(0)[0]
-        ratio = ratio + back.log_prob(0, 1, before[first])
-        if chosen:
-            ratio = ratio + back.log_prob(chosen, 0, before[entry])
-        if not _accepted(ratio):
-            return False
-        self.state = state
-        return bool(chosen)
+    def _swapped(self) -> Tensor:
+        """Put another entry, or the same with other coordinates, in the place of one that is in;
+        which chains have another."""
+        before, keys = self.state, torch.rand_like(self.state.masks)
+        # One that is in comes first, those that are out follow, at random.
+        first = (keys + before.masks).argmax(-1)
+        keys[self._chains, first] -= 2.0
+        entries = (keys + before.masks).argsort(-1)[:, : self.count]
+        none = torch.zeros_like(first)
+        out, inside = none, none + 1
+        candidates = before.masks.gather(1, entries) == 0
+        candidates[:, 0] = before.masks.sum(-1) > 0
+        rest = self.moved(before, first, out, self.centre[first, 0])
+        peaks = self.peaks(rest, entries, before)
+        weights, possible = _log_shares(_gain(peaks).masked_fill(~candidates, -torch.inf))
+        chosen = weights.exp().multinomial(1)[:, 0]
+        entry, other = entries[self._chains, chosen], chosen > 0
+        after, left = peaks.draw(chosen, inside), peaks.draw(none, out)
+        state = self.moved(self.moved(rest, first, out, left), entry, inside, after)
+        back = self.peaks(self.moved(state, entry, out, self.centre[entry, 0]), entries, state)
+        returns, _ = _log_shares(_gain(back).masked_fill(~candidates, -torch.inf))
+        ratio = back.log_density - peaks.log_density
+        ratio = ratio + returns[:, 0] + back.log_prob(none, inside, self._numbers(before, first))
+        ratio = ratio - weights[self._chains, chosen] - peaks.log_prob(chosen, inside, after)
+        of_two = back.log_prob(chosen, out, self._numbers(before, entry))
+        of_two = of_two - peaks.log_prob(none, out, left)
+        ratio = ratio + torch.where(other, of_two, 0.0)
+        taken = possible & candidates[:, 0] & self.taken(ratio)
+        self._go(taken, state)
+        return taken & other
 
     # u = c_z + s_z v is what a Hamiltonian kernel moves, so that an entry's slab is of about one
     # size whether it is out or in.
 
     def scaled(self, state: State) -> Tensor:
-        """v `(D,)` of a state."""
+        """v `(…, D)` of states."""
         centre, scale = self._units(state.masks)
-        return ((state.place - centre) / scale)[:-1]
+        return ((state.place - centre) / scale)[..., :-1]
 
     def unscaled(self, numbers: Tensor, masks: Tensor) -> State:
-        """The state of v `(D,)` and z."""
+        """The states of v `(…, D)` and z."""
         centre, scale = self._units(masks)
-        return State(centre + scale * torch.cat([numbers, numbers.new_zeros(1)]), masks)
+        padded = torch.cat([numbers, torch.zeros_like(centre[..., :1])], -1)
+        return State(centre + scale * padded, masks)
 
     def _units(self, masks: Tensor) -> tuple[Tensor, Tensor]:
-        inside, size = masks.bool().unsqueeze(-1), len(self.state.place)
-        centre, scale = masks.new_zeros(size), masks.new_ones(size)
-        centre[self._pairs] = torch.where(inside, self.centre[1], self.centre[0])
-        scale[self._pairs] = torch.where(inside, self.scale[1], self.scale[0])
-        centre[-1], scale[-1] = 0.0, 1.0
+        inside, size = masks.bool().unsqueeze(-1), self.state.place.shape[-1]
+        centre, scale = (masks.new_full((*masks.shape[:-1], size), v) for v in (0.0, 1.0))
+        centre[..., self._pairs] = torch.where(inside, self.centre[:, 1], self.centre[:, 0])
+        scale[..., self._pairs] = torch.where(inside, self.scale[:, 1], self.scale[:, 0])
+        centre[..., -1], scale[..., -1] = 0.0, 1.0
         return centre, scale
 
 
+def _gain(peaks: Peaks) -> Tensor:
+    """log M_1 / M_0 of each entry, `(C, n)`; −∞ where neither can be."""
+    return (peaks.log_mass[..., 1] - peaks.log_mass[..., 0]).nan_to_num(
+        -torch.inf, posinf=torch.inf
+    )
+
+
 def _balanced(peaks: Peaks, masks: Tensor) -> Tensor:
-    """log g of the ratio of masses by which each entry `(n,)` would be flipped."""
-    gain = (peaks.log_mass[:, 1] - peaks.log_mass[:, 0]) * (1.0 - 2.0 * masks)
-    return logsigmoid(gain.nan_to_num(-torch.inf))
+    """log g of the ratio of masses by which each entry `(C, n)` would be flipped."""
+    return logsigmoid(torch.where(masks > 0, -1.0, 1.0) * _gain(peaks))
 
 
-def _log_normal(value: Tensor, mean: Tensor, scale: Tensor) -> Tensor:
-    return -(0.5 * ((value - mean) / scale).square() + scale.log() + HALF_LOG_2PI).sum()
-
-
-def _accepted(log_ratio: Tensor) -> bool:
-    return bool(torch.rand(()).log() < log_ratio)
-
-
-Sampled = tuple[dict[str, Tensor], dict[str, np.ndarray]]
-"""Draws of a chain by site, and its statistics."""
+def _log_shares(weights: Tensor) -> tuple[Tensor, Tensor]:
+    """Weights `(C, n)` that add up to one, in logs, and in which chains they can."""
+    possible = weights.logsumexp(-1).isfinite()
+    return torch.where(possible[:, None], weights, 0.0).log_softmax(-1), possible
 
 
 @dataclass(frozen=True)
@@ -570,42 +582,50 @@ class MaskGibbs:
         strategy = of_kernel.pop("init_strategy", init_to_uniform)
         kernel = partial(class_of(self.kernel), **of_kernel)
         warmup = self.samples if self.warmup is None else self.warmup
-        draws = self.chains * (warmup + self.samples)
-        seeds = torch.randint(2**31, (self.chains,), generator=torch.Generator().manual_seed(seed))
         with seeded(seed, rows[0].device):
             with program_settings(validate=True):
                 density = MaskedDensity(held(model), rows, seed)
                 starts = [density.start(strategy) for _ in range(self.chains)]
             with (
                 program_settings(validate=False),
-                tqdm(total=draws, disable=None if progress else True, unit="sweep") as bar,
+                tqdm(
+                    total=warmup + self.samples, disable=None if progress else True, unit="sweep"
+                ) as bar,
             ):
-                pairs = density.pairs(starts[0].place[:-1])
-                plain = _Batch(density, pairs), _Conditional(density, pairs)
-                quick: Sequence[_Batch | Recorded] = plain
-                if draws >= WORTH_RECORDING:
-                    quick = [Recorded.of(one, one.places(starts)) or one for one in plain]
-                chains = []
-                for start, own in zip(starts, seeds.tolist(), strict=True):
-                    sampled = partial(_chain, density, pairs, kernel, start, warmup, self.samples)
-                    with seeded(own, rows[0].device):
-                        states, stats = sampled(quick, bar.update)
-                    few = states[:: max(1, self.samples // COMPARED)]
-                    if not all(
-                        q.agrees(p.places(few))
-                        for q, p in zip(quick, plain, strict=True)
-                        if isinstance(q, Recorded)
-                    ):
-                        quick, bar.total = plain, bar.total + warmup + self.samples
-                        with seeded(own, rows[0].device):
-                            states, stats = sampled(quick, bar.update)
-                    chains.append((states, stats))
-            place = torch.stack([torch.stack([s.place[:-1] for s in one]) for one, _ in chains])
-            samples, _ = density.globals.constrained(place)
-        masks = torch.stack([torch.stack([s.masks for s in one]) for one, _ in chains])
-        samples |= density.draws(masks)
-        arrays = {name: np.stack([stats[name] for _, stats in chains]) for name in chains[0][1]}
-        record = SamplerRecord(self.name, True, arrays, _note(masks, arrays))
+                start = State(*(torch.stack(numbers) for numbers in zip(*starts, strict=True)))
+                pairs = density.pairs(start.place[0, :-1])
+                plain = _Batch(density), _Conditional(density)
+                copies = min(AT_ONCE, len(pairs)) * 2 * (1 + 2 * pairs.shape[1]) + 1
+
+                def places(state: State) -> tuple[list[dict[str, Tensor]], ...]:
+                    """Where recordings are made and compared: all chains at once, and each."""
+                    many = State(*(numbers.repeat(copies, 1) for numbers in state))
+                    each = [State(*own)._asdict() for own in zip(*state, strict=True)]
+                    return [many._asdict()], each
+
+                def sampled(potentials: Sequence[Any]) -> tuple[State, dict[str, np.ndarray]]:
+                    with seeded(seed, rows[0].device):
+                        moves = MaskMoves(potentials[0], pairs, start, warmup)
+                        own = kernel if density.dimensions else None
+                        return _chains(moves, potentials[1], own, warmup, self.samples, bar.update)
+
+                quick: list[Any] = list(plain)
+                if self.chains * (warmup + self.samples) >= WORTH_RECORDING:
+                    at = zip(plain, places(start), strict=True)
+                    quick = [Recorded.of(one, own) or one for one, own in at]
+                states, stats = sampled(quick)
+                few = range(0, self.samples, max(1, self.samples // COMPARED))
+                if not all(
+                    one.agrees(own)
+                    for draw in few
+                    for one, own in zip(quick, places(states.at(draw)), strict=True)
+                    if isinstance(one, Recorded)
+                ):
+                    bar.total *= 2
+                    states, stats = sampled(plain)
+            samples, _ = density.globals.constrained(states.place[..., :-1])
+        samples |= density.draws(states.masks)
+        record = SamplerRecord(self.name, True, stats, _note(states.masks, stats))
         return GlobalDraws(
             {name: values.detach() for name, values in samples.items()},
             record,
@@ -614,53 +634,55 @@ class MaskGibbs:
         )
 
 
-def _chain(
-    density: MaskedDensity,
-    pairs: Tensor,
-    kernel: Callable[..., Any],
-    start: State,
+def _chains(
+    moves: MaskMoves,
+    potential: Callable[[Mapping[str, Tensor]], Tensor],
+    kernel: Callable[..., Any] | None,
     warmup: int,
     samples: int,
-    potentials: Sequence[Any],
     drawn: Callable[[], Any],
-) -> tuple[list[State], dict[str, np.ndarray]]:
-    """The states of one chain, and its statistics by name, `(S,)`."""
-    log_density, potential = potentials
-    moves = MaskMoves(log_density, pairs, start, warmup)
-    masks: list[Tensor] = []
-    shares: list[tuple[float, float, bool]] = []
+) -> tuple[State, dict[str, np.ndarray]]:
+    """The states `(C, S, …)` of chains that go on together, and their statistics `(C, S)`; without
+    a kernel z alone moves."""
+    chains: list[Any] = []
 
-    def sweep() -> None:
+    def potential_of(chain: int) -> Callable[[Mapping[str, Tensor]], Tensor]:
+        return lambda place: potential(
+            moves.unscaled(place["v"], moves.state.masks[chain])._asdict()
+        )
+
+    places = moves.scaled(moves.state)
+    for chain, place in enumerate(places):
+        if kernel is None:
+            break
+        own = kernel(potential_fn=potential_of(chain))
+        own.initial_params = {"v": place}
+        chains.append(chain_of(own, warmup, samples))
+        next(chains[-1])
+    masks, found, shares = [], [], []
+    for number in range(-warmup, samples):
         before = moves.state.masks
         with torch.no_grad():
-            taken = moves.sweep()
-        masks.append(moves.state.masks)
-        shares.append((*taken, not torch.equal(before, masks[-1])))
-
-    def before(place: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        moves.state = moves.unscaled(place["v"], moves.state.masks)
-        sweep()
-        return {"v": moves.scaled(moves.state)}
-
-    def energy(place: Mapping[str, Tensor]) -> Tensor:
-        value: Tensor = potential(moves.unscaled(place["v"], moves.state.masks)._asdict())
-        return value
-
-    stats: dict[str, np.ndarray] = {}
-    if density.dimensions:
-        own = kernel(potential_fn=energy)
-        own.initial_params = {"v": moves.scaled(start)}
-        found, stats = run_chain(own, warmup, samples, drawn, before)
-        numbers = [place["v"] for place in found]
-        states = list(map(moves.unscaled, numbers, masks[-samples:]))
-    else:
-        for _ in range(warmup + samples):
-            sweep()
-            drawn()
-        states = [State(start.place, z) for z in masks[-samples:]]
+            flips, swaps = moves.sweep()
+        after = moves.state.masks
+        shares.append((flips, swaps, (before != after).any(-1).cpu()))
+        masks.append(after)
+        for chain, place in enumerate(moves.scaled(moves.state) if chains else ()):
+            try:
+                places[chain] = chains[chain].send({"v": place})["v"]
+            except StopIteration as end:
+                found.append(end.value)
+        if chains and number < samples - 1:
+            moves.state = moves.unscaled(places, after)
+        drawn()
+    kept = torch.stack(masks[-samples:], 1)
+    numbers = [torch.stack([place["v"] for place in own]) for own, _ in found]
+    states = moves.unscaled(torch.stack(numbers) if numbers else kept[..., :0], kept)
     names = ("flip_acceptance", "swap_acceptance", "masks_changed")
-    taken = dict(zip(names, map(np.array, zip(*shares[-samples:], strict=True)), strict=True))
-    return states, stats | taken
+    every = zip(names, zip(*shares[-samples:], strict=True), strict=True)
+    stats = {name: torch.stack(values, 1).numpy() for name, values in every}
+    of_kernel = {n: np.stack([own[n] for _, own in found]) for n in (found[0][1] if found else ())}
+    return states, of_kernel | stats
 
 
 def _note(masks: Tensor, stats: Mapping[str, np.ndarray]) -> str:

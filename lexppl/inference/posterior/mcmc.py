@@ -1,11 +1,11 @@
 """Global latents by Pyro's Hamiltonian kernels, the masks summed out exactly."""
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 import pyro
@@ -309,7 +309,13 @@ class MCMC:
                 with seeded(seed, device), program_settings(validate=False):
                     kernel = class_of(self.kernel)(potential_fn=energy, **of_kernel)
                     kernel.initial_params = start
-                    return run_chain(kernel, warmup, self.samples, bar.update)
+                    steps = chain_of(kernel, warmup, self.samples)
+                    try:
+                        while True:
+                            next(steps)
+                            bar.update()
+                    except StopIteration as end:
+                        return cast(Chain, end.value)
 
             chains = []
             # None: silent where standard error is no terminal; a notebook has a bar of its own.
@@ -403,27 +409,24 @@ class _Trajectory:
         return value
 
 
-def run_chain(
-    kernel: HMC,
-    warmup: int,
-    samples: int,
-    drawn: Callable[[], Any],
-    before: Callable[[dict[str, Tensor]], dict[str, Tensor]] | None = None,
-) -> Chain:
-    """The unconstrained draws of one chain, and its statistics by ArviZ's names, `(S,)`; `before`
-    each draw the place may move, and the potential with it."""
+def chain_of(
+    kernel: HMC, warmup: int, samples: int
+) -> Generator[dict[str, Tensor], dict[str, Tensor] | None, Chain]:
+    """The unconstrained draws of one chain, and its statistics by ArviZ's names, `(S,)`, when it is
+    done. Before each draw it yields its place, and goes on from what is sent, where the potential
+    may be another; of None from there."""
     kernel.setup(warmup)
     trajectory = _Trajectory(kernel)
     place, places = kernel.initial_params, []
     steps, accepted, energies = np.zeros(samples, dtype=int), np.zeros(samples), np.zeros(samples)
     mean = 0.0
     for number in range(-warmup, samples):
-        if before is not None:
-            place = before(place)
+        elsewhere = yield place
+        if elsewhere is not None:
+            place = elsewhere
             kernel.clear_cache()
         trajectory.begin()
         place = kernel.sample(place)
-        drawn()
         if number < 0:
             continue
         places.append(place)
