@@ -22,19 +22,9 @@ from lexppl.inference.objective.site import CLOSED_KL, PlateKey, Site, same_numb
 
 ESTIMATOR = "estimator"  # The key of a site's `infer` that chooses its own gradient estimator
 
-READ_BY_OBJECTIVE = frozenset(
-    {
-        PENALTY,
-        BY_DRAW,
-        CLOSED_KL,
-        ESTIMATOR,
-        MASK_KIND,
-        WITH_MASK,
-        "is_auxiliary",
-        "enumerate",
-        "expand",
-    }
-)
+READ_BY_OBJECTIVE = frozenset({PENALTY, BY_DRAW, CLOSED_KL, ESTIMATOR, MASK_KIND, WITH_MASK}) | {
+    *("is_auxiliary", "enumerate", "expand")
+}
 """The keys of a site's `infer` dictionary that the objective or a sampler reads."""
 
 NO_COMMON_LOG = (

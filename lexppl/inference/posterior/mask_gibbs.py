@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 import pyro
@@ -14,7 +14,6 @@ import torch
 from pyro.infer import NUTS
 from pyro.infer.autoguide.initialization import init_to_uniform
 from torch import Tensor
-from torch.nn.functional import logsigmoid
 from tqdm.auto import tqdm
 
 from lexppl.distributions.masks import KHot
@@ -27,43 +26,13 @@ from lexppl.inference.objective.dependence import match_program
 from lexppl.inference.objective.program import ParticleProgram
 from lexppl.inference.objective.site import Site
 from lexppl.inference.posterior.global_draws import GlobalDraws, SamplerRecord
-from lexppl.inference.posterior.global_latents import (
-    Latents,
-    latents_of,
-    sites_of_run,
-    values_of,
-)
+from lexppl.inference.posterior.global_latents import Latents, latents_of, sites_of_run, values_of
 from lexppl.inference.posterior.log_posterior import log_joint
-from lexppl.inference.posterior.mcmc import (
-    COMPARED,
-    MCMC,
-    MOST_STARTS,
-    WORTH_RECORDING,
-    Potential,
-    Recorded,
-    SummedOut,
-    chain_of,
-    class_of,
-)
+from lexppl.inference.posterior.mask_moves import AT_ONCE, MaskMoves, State
+from lexppl.inference.posterior.mcmc import MCMC, Potential, Recorded, SummedOut, chain_of, class_of
 
-AT_ONCE = 16  # Entries whose flips are weighed together
-TRIES = 4  # Flips of them that are tried
-ROUNDS = 2  # Parabolas of a Laplace approximation, each about the peak of the last
-FARTHEST = 4.0  # A peak from where its parabola was measured, in its scales
-RATE = 0.02  # Of running means of peaks and scales, in the end of the warm-up
+MOST_STARTS = 100
 ZERO = 1e-6  # A gradient relative to the largest
-HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
-
-
-class State(NamedTuple):
-    """u `(…, D + 1)` and z `(…, G)`, the last number of u one that entries without pairs have."""
-
-    place: Tensor
-    masks: Tensor
-
-    def at(self, draw: int) -> State:
-        """The states of all chains at a draw, of `(C, S, …)`."""
-        return State(self.place[:, draw], self.masks[:, draw])
 
 
 class MaskedDensity:
@@ -82,13 +51,17 @@ class MaskedDensity:
     def __init__(self, model: Any, rows: Columns, seed: int) -> None:
         few = tuple(column[:1] for column in rows)
         with torch.no_grad():
-            found, drawn = latents_of(model, few), sites_of_run(model, rows)
-            self.masks = _shared_masks(found, drawn)
+            found, drawn = (
+                latents_of(model, few),
+                sites_of_run(model, rows),
+            )
+            masks = _shared_masks(found, drawn)
             program = pyro.poutine.condition(weights_first(model), data=values_of(found))
             match_program(ParticleProgram(program, None, rows))
         self._model, self._rows, self._few, self._seed = weights_first(model), rows, few, seed
-        shapes = {name: torch.as_tensor(s.value).shape for name, s in self.masks.items()}
-        self._shapes, self._sizes = shapes, [shape.numel() for shape in shapes.values()]
+        self._sites = {n: torch.as_tensor(s.value).shape for n, s in masks.items()}
+        self.shapes = {name: _plain(shape) for name, shape in self._sites.items()}
+        self._sizes = [math.prod(shape) for shape in self.shapes.values()]
         self.entries = sum(self._sizes)
         given = self.given(self.prior_draw())
         self.globals, self.fixed, self._objective = given.globals, given.fixed, given.objective
@@ -97,18 +70,14 @@ class MaskedDensity:
     def prior_draw(self) -> Tensor:
         """A draw of z from its prior, of the type of x."""
         sites, x = sites_of_run(self._model, self._rows), self._rows[0]
-        drawn = torch.cat([torch.as_tensor(sites[n].value).flatten() for n in self.masks])
+        drawn = torch.cat([torch.as_tensor(sites[n].value).flatten() for n in self.shapes])
         return drawn.to(x) if x.is_floating_point() else drawn
 
-    def by_site(self, masks: Tensor) -> dict[str, Tensor]:
-        """z `(…, G)` by site, in the shapes of a run of one particle."""
-        parts = zip(self._shapes.items(), masks.split(self._sizes, -1), strict=True)
+    def by_site(self, masks: Tensor, of_run: bool = True) -> dict[str, Tensor]:
+        """z `(…, G)` by site, in the shapes of a run of one particle, or without that."""
+        shapes = self._sites if of_run else self.shapes
+        parts = zip(shapes.items(), masks.split(self._sizes, -1), strict=True)
         return {name: part.reshape(*masks.shape[:-1], *shape) for (name, shape), part in parts}
-
-    def draws(self, masks: Tensor) -> dict[str, Tensor]:
-        """Draws of z `(…, G)` by site, in the shapes of values that are not of particles."""
-        parts = self.by_site(masks).items()
-        return {n: v.reshape(*masks.shape[:-1], *_plain(self._shapes[n])) for n, v in parts}
 
     def given(self, masks: Tensor) -> Potential:
         """The potential of u given z."""
@@ -149,55 +118,36 @@ class MaskedDensity:
         found: list[list[int]] = [[] for _ in range(self.entries)]
         first = 0
         for name, size in zip(self.globals.names, self.globals.sizes, strict=True):
-            declared = sites[name].infer.get(WITH_MASK)
-            if declared is not None and declared not in self.masks:
+            declared, shape = sites[name].infer.get(WITH_MASK), tuple(self.globals.shapes[name])
+            own, entry = range(first, first + size), 0
+            if declared is not None and shape != self.shapes.get(declared):
                 raise ValueError(
-                    f"{name!r} is declared with the mask {declared!r}, and the masks that rows "
-                    f"share are {list(self.masks)}"
+                    f"{name!r}, of shape {shape}, is declared with the mask {declared!r}; it needs "
+                    f"the shape of a mask that rows share, which are {self.shapes}"
                 )
-            coordinates = torch.arange(first, first + size).reshape(self.globals.shapes[name])
-            first, after = first + size, 0
-            for mask, entries in zip(self.masks, self._sizes, strict=True):
-                before, after = after, after + entries
-                if declared not in (None, mask):
-                    continue
-                own = _by_entry(coordinates, self._shapes[mask])
-                if own is None and declared is not None:
-                    raise ValueError(
-                        f"{name!r} has shape {tuple(coordinates.shape)}, and {mask!r}, the mask it "
-                        f"is declared with, {_plain(self._shapes[mask])}: give it a number for "
-                        "each entry"
-                    )
-                if own is None or not (declared or self._leaves_out(place, own, before)):
-                    continue
-                for entry, numbers in enumerate(own.tolist()):
-                    found[before + entry] += numbers
-                break
+            for mask, count in zip(self.shapes, self._sizes, strict=True):
+                if mask == declared or (
+                    declared is None
+                    and shape == self.shapes[mask]
+                    and self._leaves_out(place, own, entry)
+                ):
+                    for offset, coordinate in enumerate(own):
+                        found[entry + offset].append(coordinate)
+                    break
+                entry += count
+            first += size
         most = max(map(len, found))
         padded = [numbers + [self.dimensions] * (most - len(numbers)) for numbers in found]
         return torch.tensor(padded, dtype=torch.long, device=place.device)
 
-    def _leaves_out(self, place: Tensor, own: Tensor, first: int) -> bool:
-        """Whether entries of z from the `first` on leave their coordinates `(G', P)` out."""
+    def _leaves_out(self, place: Tensor, own: range, first: int) -> bool:
+        """Whether entries of z from the `first` on leave their coordinates out."""
         even = (torch.arange(self.entries, device=place.device) % 2).to(place)
         slope = torch.func.grad(lambda u, z: self(u, z) - self(u, z, few=True))
-        for masks in (even, 1.0 - even):
-            size = slope(place, masks)[own].abs()
-            out = masks[first : first + len(own)] == 0
-            largest = size.max()
-            if not bool((size[out] <= ZERO * largest).all() & (size[~out] > ZERO * largest).any()):
-                return False
-        return True
-
-
-def _by_entry(coordinates: Tensor, shape: Sequence[int]) -> Tensor | None:
-    """Coordinates `(G', P)` by entry of a mask, whose shape they begin or end with."""
-    own, count = _plain(shape), math.prod(shape)
-    if tuple(coordinates.shape[: len(own)]) == own:
-        return coordinates.reshape(count, -1)
-    if tuple(coordinates.shape[-len(own) :]) == own:
-        return coordinates.reshape(-1, count).mT
-    return None
+        sizes = torch.stack([slope(place, z)[list(own)].abs() for z in (even, 1.0 - even)])
+        inside = torch.stack([even, 1.0 - even])[:, first : first + len(own)].bool()
+        left = sizes > ZERO * sizes.max()
+        return bool(left[inside].any()) and not bool(left[~inside].any())
 
 
 def _plain(shape: Sequence[int]) -> tuple[int, ...]:
@@ -219,296 +169,65 @@ def _shared_masks(found: Latents, drawn: Mapping[str, Site]) -> dict[str, Site]:
         raise ValueError("the program observes nothing inside mask_particles(): give y beside x")
     masks = {name: drawn[name] for name, s in found.in_particles.items() if is_random(s)}
     for name, site in masks.items():
-        grows = site.distribution.shape() != found.in_particles[name].distribution.shape()
+        law, here = site.distribution, f"MaskGibbs samples masks that rows share, and {name!r}"
+        grows = law.shape() != found.in_particles[name].distribution.shape()
         if grows or found.row_plates & set(site.plate_names):
+            raise ValueError(f"{here} is of each row: use MCMC, which sums masks of rows out")
+        if site.in_imputations or not draws_zeros_and_ones(law):
+            kind = f"{type(law).__name__} inside mask_particles()"
+            raise ValueError(f"{here} is a {kind}: sample it outside, or sum it out")
+        if isinstance(law.support, KHot):
             raise ValueError(
-                f"{name!r} is of each row, and MaskGibbs samples masks that all rows or groups "
-                "share: take it out of the plate over rows, or use MCMC, which sums masks of rows "
-                "out"
-            )
-        if site.in_imputations or not draws_zeros_and_ones(site.distribution):
-            raise ValueError(
-                f"{name!r} ({type(site.distribution).__name__}) inside mask_particles() is no mask "
-                "of zeros and ones: MaskGibbs samples no other latents there; sample it outside, "
-                "or sum it out in the program"
-            )
-        if isinstance(site.distribution.support, KHot):
-            raise ValueError(
-                f"the mask {name!r} has a fixed size, so that no entry can be flipped: give sizes "
+                f"{here} has a fixed size, so that none of its entries can be flipped: give sizes "
                 "a prior, as RandomSizeSubset does"
             )
     if not masks:
         raise ValueError(
-            "the program draws no mask inside mask_particles() that all rows or groups share, so "
-            "that MaskGibbs has nothing to flip: use MCMC"
+            "MaskGibbs samples masks that all rows share, and there are none: use MCMC"
         )
     return masks
 
 
-class _Batch:
-    """Log-densities of many states at once, `(M,)`, as a potential to record; the last number of u
-    is a standard normal one."""
+class _Potential:
+    """log p of many states at once, `(M,)`, or U = −log p with its gradient by u; to be recorded.
+
+    Under `vmap` a program that decides by a number ends with an error, and is run state by state:
+    no recording is of one decision.
+    """
 
     sites = State._fields
     constrained = None
 
-    def __init__(self, density: MaskedDensity) -> None:
-        self._density, self.fixed = density, density.fixed
+    def __init__(self, density: MaskedDensity, sign: float) -> None:
+        self._density, self._sign, self.fixed = density, sign, density.fixed
+
+    def __call__(self, numbers: Mapping[str, Tensor]) -> Tensor:
+        """Of each state, as autograd sees it."""
+        return self._each(self._value, *(numbers[name] for name in self.sites))
 
     def with_gradient(self, *numbers: Tensor) -> Columns:
-        place, masks = numbers
-        own = place[:, : self._density.dimensions]
+        """What is recorded: a recording writes into no tensor."""
+        if self._sign > 0:
+            return (torch.func.functionalize(partial(self._each, self._value))(*numbers),)
+        both = torch.func.functionalize(partial(self._each, torch.func.grad_and_value(self._value)))
+        gradient, value = both(*numbers)
+        return value, gradient, torch.zeros_like(numbers[1])
+
+    def _value(self, place: Tensor, masks: Tensor) -> Tensor:
+        density = self._density(place[:-1], masks) - 0.5 * place[-1].square()
+        return self._sign * density
+
+    @staticmethod
+    def _each(function: Callable[..., Any], *numbers: Tensor) -> Any:
         try:
-            each = torch.func.vmap(self._density, randomness="different")
-            # A recording writes into no tensor.
-            values = torch.func.functionalize(each)(own, masks)
+            return torch.func.vmap(function, randomness="different")(*numbers)
         except RuntimeError as error:
             if "vmap" not in str(error) and "data-dependent" not in str(error):
                 raise
-            values = torch.stack([self._density(u, z) for u, z in zip(own, masks, strict=True)])
-        return (values - 0.5 * place[:, -1].square(),)
-
-    def __call__(self, numbers: Mapping[str, Tensor]) -> Tensor:
-        return self.with_gradient(*(numbers[name] for name in self.sites))[0]
-
-
-class _Conditional(_Batch):
-    """The potential of u `(D + 1,)` given z, with its gradient."""
-
-    def with_gradient(self, *numbers: Tensor) -> Columns:
-        place, masks = numbers
-        own = place.detach().requires_grad_()
-        with torch.enable_grad():
-            value = -self._density(own[:-1], masks)
-        return value.detach(), *torch.autograd.grad(value, own), torch.zeros_like(masks)
-
-    def __call__(self, numbers: Mapping[str, Tensor]) -> Tensor:
-        place, masks = (numbers[name] for name in self.sites)
-        return -self._density(place[:-1], masks)
-
-
-class Peaks(NamedTuple):
-    """Laplace approximations of n entries' coordinates, given all else, by chain and by entry out
-    and in: peaks and sds `(C, n, 2, P)`, logs of the integrals `(C, n, 2)`; and log p of other
-    states, `(C,)`."""
-
-    mean: Tensor
-    scale: Tensor
-    log_mass: Tensor
-    log_density: Tensor
-
-    def of(self, chosen: Tensor, side: Tensor) -> tuple[Tensor, Tensor]:
-        """Peak and sd `(C, P)` of an entry of each chain that is out or in."""
-        chains = torch.arange(len(chosen), device=chosen.device)
-        return self.mean[chains, chosen, side], self.scale[chains, chosen, side]
-
-    def log_prob(self, chosen: Tensor, side: Tensor, numbers: Tensor) -> Tensor:
-        """Log-densities `(C,)` of an entry's coordinates `(C, P)`."""
-        mean, scale = self.of(chosen, side)
-        return -(0.5 * ((numbers - mean) / scale).square() + scale.log() + HALF_LOG_2PI).sum(-1)
-
-    def draw(self, chosen: Tensor, side: Tensor) -> Tensor:
-        """Coordinates `(C, P)` of an entry of each chain."""
-        mean, scale = self.of(chosen, side)
-        return mean + scale * torch.randn_like(mean)
-
-
-class MaskMoves:
-    """Flips and swaps of entries of z with their coordinates of u, of C chains at once, which leave
-    p(u, z | y) as it is.
-
-    Given all else, entry j is out or in (a = 0, 1) with coordinates u_j; a Laplace approximation
-    N(m_a, s_a²) of p(u_j | z_j = a, rest) has the mass M_a ≈ ∫ p(z_j = a, u_j, rest) du_j. It is
-    measured by parabolas from places that stay after the warm-up, and so depends on the rest alone.
-    A *flip* of one of n entries J, chosen at random, is balanced (Zanella 2020),
-
-        j ~ w_j / Σ_J w,    w_j = g(M_{1 − z_j} / M_{z_j}),    g(t) = t / (1 + t),
-
-    with u_j from the approximation at its other value. A *swap* takes an entry i out and puts one
-    of J in, i itself among them, by M_1 / M_0 given that i is out. Both are accepted by
-    Metropolis' and Hastings' rule with the densities of what they draw.
-    """
-
-    def __init__(
-        self,
-        log_density: Callable[[Mapping[str, Tensor]], Tensor],
-        pairs: Tensor,
-        state: State,
-        warmup: int,
-    ) -> None:
-        self._log_density, self._pairs, self.state = log_density, pairs, state
-        self._chains = torch.arange(len(state.masks), device=pairs.device)
-        self.count = min(AT_ONCE, len(pairs))
-        unit = torch.eye(pairs.shape[1]).to(state.place)
-        self._offsets = torch.cat([unit.new_zeros(1, len(unit)), unit, -unit])
-        self.centre = state.place.new_zeros(len(pairs), 2, pairs.shape[1])
-        self.scale = torch.ones_like(self.centre)
-        self._measured = state.place.new_zeros(len(pairs))
-        self._warmup, self.sweeps = warmup, 0
-
-    def sweep(self) -> tuple[Tensor, Tensor]:
-        """Some flips and a swap of each chain: shares of flips that were taken, and whether another
-        entry was put in, `(C,)`."""
-        keys = torch.rand(self.state.masks.shape, device=self._pairs.device)
-        entries = keys.argsort(-1)[:, : self.count]
-        peaks = self.peaks(self.state, entries, self.state)
-        flips = torch.zeros(len(self._chains))
-        for _ in range(TRIES):
-            peaks, taken = self._flipped(entries, peaks)
-            flips += taken.cpu() / TRIES
-        swapped = self._swapped()
-        self.sweeps += 1
-        return flips, swapped.cpu()
-
-    def peaks(self, rest: State, entries: Tensor, other: State) -> Peaks:
-        """Laplace approximations of some entries `(C, n)` given the rest, and log p of others."""
-        where = self._pairs[entries]
-        mean, scale = self.centre[entries], self.scale[entries]
-        numbers = where.shape[-1]
-        shape = (*entries.shape, 2, len(self._offsets))
-        masks = rest.masks[:, None, None, None].repeat(1, *shape[1:], 1)
-        both = torch.arange(2, device=entries.device).to(masks).reshape(1, 1, 2, 1, 1)
-        masks.scatter_(-1, entries[..., None, None, None].expand(*shape, 1), both.expand(*shape, 1))
-        masks = torch.cat([masks.flatten(0, 3), other.masks])
-        for _ in range(ROUNDS if numbers else 1):
-            points = mean.unsqueeze(-2) + scale.unsqueeze(-2) * self._offsets
-            place = rest.place[:, None, None, None].repeat(1, *shape[1:], 1)
-            place.scatter_(-1, where[:, :, None, None].expand_as(points), points)
-            place = torch.cat([place.flatten(0, 3), other.place])
-            density = self._log_density({"place": place, "masks": masks})
-            values, others = density.split([math.prod(shape), len(other.masks)])
-            middle, up, down = values.reshape(shape).split([1, numbers, numbers], -1)
-            slope, bend = 0.5 * (up - down), 2.0 * middle - up - down
-            bend = torch.where(bend > ZERO, bend, 1.0)
-            step = (slope / bend).nan_to_num(0.0).clamp(-FARTHEST, FARTHEST)
-            rise = (slope * step - 0.5 * bend * step.square()).nan_to_num(0.0)
-            mean, scale = mean + scale * step, scale * bend.rsqrt()
-        log_mass = middle.squeeze(-1)
-        if numbers:
-            log_mass = log_mass + (rise + scale.log() + HALF_LOG_2PI).sum(-1)
-        if self.sweeps < self._warmup:
-            self._learn(entries.flatten(), mean.flatten(0, 1), scale.flatten(0, 1))
-        return Peaks(mean, scale, log_mass.nan_to_num(-torch.inf), others)
-
-    def _learn(self, entries: Tensor, mean: Tensor, scale: Tensor) -> None:
-        """Move the places from which peaks are measured, in the warm-up, the same of all chains."""
-        counts = torch.zeros_like(self._measured).index_add(0, entries, mean.new_ones(len(entries)))
-        self._measured += counts
-        rate = (counts / self._measured.clamp_min(1.0)).clamp_min(RATE) * (counts > 0)
-        for known, new in ((self.centre, mean), (self.scale, scale)):
-            total = torch.zeros_like(known).index_add(0, entries, new)
-            average = total / counts.clamp_min(1.0)[:, None, None]
-            known += rate[:, None, None] * (average - known)
-
-    def moved(self, state: State, entry: Tensor, side: Tensor, numbers: Tensor) -> State:
-        """The states with an entry of each chain `(C,)` out or in, and its coordinates."""
-        place, masks = state.place.clone(), state.masks.clone()
-        place[self._chains[:, None], self._pairs[entry]] = numbers
-        masks[self._chains, entry] = side.to(masks)
-        return State(place, masks)
-
-    def taken(self, log_ratio: Tensor) -> Tensor:
-        """Which chains go to what was proposed, by the log ratio of densities `(C,)`."""
-        return torch.rand_like(log_ratio).log() < log_ratio
-
-    def _go(self, taken: Tensor, state: State) -> None:
-        """Go to other states where they are taken."""
-        own = zip(state, self.state, strict=True)
-        self.state = State(*(torch.where(taken[:, None], new, old) for new, old in own))
-
-    def _numbers(self, state: State, entry: Tensor) -> Tensor:
-        """Coordinates `(C, P)` of an entry of each chain."""
-        return state.place[self._chains[:, None], self._pairs[entry]]
-
-    def _flipped(self, entries: Tensor, peaks: Peaks) -> tuple[Peaks, Tensor]:
-        """Flip one of some entries of each chain: the peaks after it, and which were taken."""
-        weights, possible = _log_shares(_balanced(peaks, self.state.masks.gather(1, entries)))
-        chosen = weights.exp().multinomial(1)[:, 0]
-        entry = entries[self._chains, chosen]
-        side = self.state.masks[self._chains, entry].long()
-        after = peaks.draw(chosen, 1 - side)
-        state = self.moved(self.state, entry, 1 - side, after)
-        back = self.peaks(state, entries, state)
-        returns, _ = _log_shares(_balanced(back, state.masks.gather(1, entries)))
-        ratio = back.log_density - peaks.log_density
-        ratio = ratio + returns[self._chains, chosen] - weights[self._chains, chosen]
-        ratio = ratio + back.log_prob(chosen, side, self._numbers(self.state, entry))
-        taken = possible & self.taken(ratio - peaks.log_prob(chosen, 1 - side, after))
-        self._go(taken, state)
-        kept = zip(back, peaks, strict=True)
-        shaped = (torch.where(taken.reshape(-1, *[1] * (b.dim() - 1)), b, p) for b, p in kept)
-        return Peaks(*shaped), taken
-
-    def _swapped(self) -> Tensor:
-        """Put another entry, or the same with other coordinates, in the place of one that is in;
-        which chains have another."""
-        before, keys = self.state, torch.rand_like(self.state.masks)
-        # One that is in comes first, those that are out follow, at random.
-        first = (keys + before.masks).argmax(-1)
-        keys[self._chains, first] -= 2.0
-        entries = (keys + before.masks).argsort(-1)[:, : self.count]
-        none = torch.zeros_like(first)
-        out, inside = none, none + 1
-        candidates = before.masks.gather(1, entries) == 0
-        candidates[:, 0] = before.masks.sum(-1) > 0
-        rest = self.moved(before, first, out, self.centre[first, 0])
-        peaks = self.peaks(rest, entries, before)
-        weights, possible = _log_shares(_gain(peaks).masked_fill(~candidates, -torch.inf))
-        chosen = weights.exp().multinomial(1)[:, 0]
-        entry, other = entries[self._chains, chosen], chosen > 0
-        after, left = peaks.draw(chosen, inside), peaks.draw(none, out)
-        state = self.moved(self.moved(rest, first, out, left), entry, inside, after)
-        back = self.peaks(self.moved(state, entry, out, self.centre[entry, 0]), entries, state)
-        returns, _ = _log_shares(_gain(back).masked_fill(~candidates, -torch.inf))
-        ratio = back.log_density - peaks.log_density
-        ratio = ratio + returns[:, 0] + back.log_prob(none, inside, self._numbers(before, first))
-        ratio = ratio - weights[self._chains, chosen] - peaks.log_prob(chosen, inside, after)
-        of_two = back.log_prob(chosen, out, self._numbers(before, entry))
-        of_two = of_two - peaks.log_prob(none, out, left)
-        ratio = ratio + torch.where(other, of_two, 0.0)
-        taken = possible & candidates[:, 0] & self.taken(ratio)
-        self._go(taken, state)
-        return taken & other
-
-    # u = c_z + s_z v is what a Hamiltonian kernel moves, so that an entry's slab is of about one
-    # size whether it is out or in.
-
-    def scaled(self, state: State) -> Tensor:
-        """v `(…, D)` of states."""
-        centre, scale = self._units(state.masks)
-        return ((state.place - centre) / scale)[..., :-1]
-
-    def unscaled(self, numbers: Tensor, masks: Tensor) -> State:
-        """The states of v `(…, D)` and z."""
-        centre, scale = self._units(masks)
-        padded = torch.cat([numbers, torch.zeros_like(centre[..., :1])], -1)
-        return State(centre + scale * padded, masks)
-
-    def _units(self, masks: Tensor) -> tuple[Tensor, Tensor]:
-        inside, size = masks.bool().unsqueeze(-1), self.state.place.shape[-1]
-        centre, scale = (masks.new_full((*masks.shape[:-1], size), v) for v in (0.0, 1.0))
-        centre[..., self._pairs] = torch.where(inside, self.centre[:, 1], self.centre[:, 0])
-        scale[..., self._pairs] = torch.where(inside, self.scale[:, 1], self.scale[:, 0])
-        centre[..., -1], scale[..., -1] = 0.0, 1.0
-        return centre, scale
-
-
-def _gain(peaks: Peaks) -> Tensor:
-    """log M_1 / M_0 of each entry, `(C, n)`; −∞ where neither can be."""
-    return (peaks.log_mass[..., 1] - peaks.log_mass[..., 0]).nan_to_num(
-        -torch.inf, posinf=torch.inf
-    )
-
-
-def _balanced(peaks: Peaks, masks: Tensor) -> Tensor:
-    """log g of the ratio of masses by which each entry `(C, n)` would be flipped."""
-    return logsigmoid(torch.where(masks > 0, -1.0, 1.0) * _gain(peaks))
-
-
-def _log_shares(weights: Tensor) -> tuple[Tensor, Tensor]:
-    """Weights `(C, n)` that add up to one, in logs, and in which chains they can."""
-    possible = weights.logsumexp(-1).isfinite()
-    return torch.where(possible[:, None], weights, 0.0).log_softmax(-1), possible
+        each = [function(*own) for own in zip(*numbers, strict=True)]
+        if isinstance(each[0], Tensor):
+            return torch.stack(each)
+        return tuple(map(torch.stack, zip(*each, strict=True)))
 
 
 @dataclass(frozen=True)
@@ -580,121 +299,94 @@ class MaskGibbs:
         """
         of_kernel = dict(self.kernel.keywords) if isinstance(self.kernel, partial) else {}
         strategy = of_kernel.pop("init_strategy", init_to_uniform)
-        kernel = partial(class_of(self.kernel), **of_kernel)
         warmup = self.samples if self.warmup is None else self.warmup
+        sweeps = range(-warmup, self.samples)
         with seeded(seed, rows[0].device):
             with program_settings(validate=True):
                 density = MaskedDensity(held(model), rows, seed)
                 starts = [density.start(strategy) for _ in range(self.chains)]
-            with (
-                program_settings(validate=False),
-                tqdm(
-                    total=warmup + self.samples, disable=None if progress else True, unit="sweep"
-                ) as bar,
-            ):
+            with program_settings(validate=False):
                 start = State(*(torch.stack(numbers) for numbers in zip(*starts, strict=True)))
                 pairs = density.pairs(start.place[0, :-1])
-                plain = _Batch(density), _Conditional(density)
-                copies = min(AT_ONCE, len(pairs)) * 2 * (1 + 2 * pairs.shape[1]) + 1
-
-                def places(state: State) -> tuple[list[dict[str, Tensor]], ...]:
-                    """Where recordings are made and compared: all chains at once, and each."""
-                    many = State(*(numbers.repeat(copies, 1) for numbers in state))
-                    each = [State(*own)._asdict() for own in zip(*state, strict=True)]
-                    return [many._asdict()], each
-
-                def sampled(potentials: Sequence[Any]) -> tuple[State, dict[str, np.ndarray]]:
-                    with seeded(seed, rows[0].device):
-                        moves = MaskMoves(potentials[0], pairs, start, warmup)
-                        own = kernel if density.dimensions else None
-                        return _chains(moves, potentials[1], own, warmup, self.samples, bar.update)
-
-                quick: list[Any] = list(plain)
-                if self.chains * (warmup + self.samples) >= WORTH_RECORDING:
-                    at = zip(plain, places(start), strict=True)
-                    quick = [Recorded.of(one, own) or one for one, own in at]
-                states, stats = sampled(quick)
-                few = range(0, self.samples, max(1, self.samples // COMPARED))
-                if not all(
-                    one.agrees(own)
-                    for draw in few
-                    for one, own in zip(quick, places(states.at(draw)), strict=True)
-                    if isinstance(one, Recorded)
-                ):
-                    bar.total *= 2
-                    states, stats = sampled(plain)
+                many = min(AT_ONCE, len(pairs)) * 2 * (1 + 2 * pairs.shape[1]) + 1
+                log_density = _recorded(density, 1.0, start, many * self.chains)
+                moves = MaskMoves(log_density, pairs, start, warmup)
+                kernels = []
+                if density.dimensions:
+                    energy = _recorded(density, -1.0, start, 1)
+                    kernels = [
+                        class_of(self.kernel)(
+                            potential_fn=partial(_energy, energy, moves, chain), **of_kernel
+                        )
+                        for chain in range(self.chains)
+                    ]
+                with tqdm(sweeps, disable=None if progress else True, unit="sweep") as bar:
+                    states, stats = _chains(moves, kernels, bar)
             samples, _ = density.globals.constrained(states.place[..., :-1])
-        samples |= density.draws(states.masks)
+        samples |= density.by_site(states.masks, of_run=False)
+        draws = {name: values.detach() for name, values in samples.items()}
         record = SamplerRecord(self.name, True, stats, _note(states.masks, stats))
-        return GlobalDraws(
-            {name: values.detach() for name, values in samples.items()},
-            record,
-            model,
-            tuple(density.masks),
-        )
+        return GlobalDraws(draws, record, model, tuple(density.shapes))
+
+
+def _recorded(density: MaskedDensity, sign: float, start: State, count: int) -> Any:
+    """log p, or −log p with its gradient, of so many states, recorded where that is possible."""
+    potential = _Potential(density, sign)
+    copies = -(-count // len(start.masks))
+    place = {n: v.repeat(copies, 1)[:count] for n, v in start._asdict().items()}
+    return Recorded.of(potential, [place]) or potential
+
+
+def _energy(energy: Any, moves: MaskMoves, chain: int, place: Mapping[str, Tensor]) -> Tensor:
+    """U at v of a chain, given its masks."""
+    state = moves.unscaled(place["v"], moves.state.masks[chain])
+    value: Tensor = energy({name: own[None] for name, own in state._asdict().items()})
+    return value.sum()
 
 
 def _chains(
-    moves: MaskMoves,
-    potential: Callable[[Mapping[str, Tensor]], Tensor],
-    kernel: Callable[..., Any] | None,
-    warmup: int,
-    samples: int,
-    drawn: Callable[[], Any],
+    moves: MaskMoves, kernels: Sequence[Any], sweeps: Collection[int]
 ) -> tuple[State, dict[str, np.ndarray]]:
-    """The states `(C, S, …)` of chains that go on together, and their statistics `(C, S)`; without
-    a kernel z alone moves."""
-    chains: list[Any] = []
-
-    def potential_of(chain: int) -> Callable[[Mapping[str, Tensor]], Tensor]:
-        return lambda place: potential(
-            moves.unscaled(place["v"], moves.state.masks[chain])._asdict()
-        )
-
-    places = moves.scaled(moves.state)
-    for chain, place in enumerate(places):
-        if kernel is None:
-            break
-        own = kernel(potential_fn=potential_of(chain))
-        own.initial_params = {"v": place}
-        chains.append(chain_of(own, warmup, samples))
+    """The states `(C, S, …)` of chains that go on together, and their statistics `(C, S)`."""
+    places, warmup = moves.scaled(moves.state), moves.warmup
+    chains, done = [], []
+    for kernel, place in zip(kernels, places, strict=False):
+        kernel.initial_params = {"v": place}
+        chains.append(chain_of(kernel, warmup, len(sweeps) - warmup))
         next(chains[-1])
-    masks, found, shares = [], [], []
-    for number in range(-warmup, samples):
+    masks, shares = [], []
+    for _ in sweeps:
         before = moves.state.masks
         with torch.no_grad():
-            flips, swaps = moves.sweep()
-        after = moves.state.masks
-        shares.append((flips, swaps, (before != after).any(-1).cpu()))
-        masks.append(after)
-        for chain, place in enumerate(moves.scaled(moves.state) if chains else ()):
+            taken = moves.sweep()
+        masks.append(moves.state.masks)
+        shares.append((*taken, (before != masks[-1]).any(-1).cpu()))
+        places = moves.scaled(moves.state)
+        for chain, steps in enumerate(chains):
             try:
-                places[chain] = chains[chain].send({"v": place})["v"]
+                places[chain] = steps.send({"v": places[chain].clone()})["v"]
             except StopIteration as end:
-                found.append(end.value)
-        if chains and number < samples - 1:
-            moves.state = moves.unscaled(places, after)
-        drawn()
-    kept = torch.stack(masks[-samples:], 1)
-    numbers = [torch.stack([place["v"] for place in own]) for own, _ in found]
-    states = moves.unscaled(torch.stack(numbers) if numbers else kept[..., :0], kept)
+                done.append(end.value)
+        moves.state = moves.unscaled(places, masks[-1])
+    kept = torch.stack(masks[warmup:], 1)
+    places = places[:, None].expand(-1, kept.shape[1], -1)
+    if done:
+        places = torch.stack([torch.stack([place["v"] for place in own]) for own, _ in done])
     names = ("flip_acceptance", "swap_acceptance", "masks_changed")
-    every = zip(names, zip(*shares[-samples:], strict=True), strict=True)
+    every = zip(names, zip(*shares[warmup:], strict=True), strict=True)
     stats = {name: torch.stack(values, 1).numpy() for name, values in every}
-    of_kernel = {n: np.stack([own[n] for _, own in found]) for n in (found[0][1] if found else ())}
-    return states, of_kernel | stats
+    for name in done[0][1] if done else ():
+        stats[name] = np.stack([own[name] for _, own in done])
+    return moves.unscaled(places, kept), stats
 
 
 def _note(masks: Tensor, stats: Mapping[str, np.ndarray]) -> str:
     """How often flips and swaps were taken, and the most frequent masks `(C, S, G)` were left."""
-    models, place, counts = masks.flatten(0, 1).unique(
-        dim=0, return_inverse=True, return_counts=True
-    )
-    at_top = (place == counts.argmax()).reshape(masks.shape[:2])
-    left = (at_top[:, :-1] & ~at_top[:, 1:]).sum() / at_top[:, :-1].sum().clamp(min=1)
-    taken = {name: float(stats[f"{name}_acceptance"].mean()) for name in ("flip", "swap")}
+    flips, swaps = (stats[f"{name}_acceptance"].mean() for name in ("flip", "swap"))
+    models, counts = masks.flatten(0, 1).unique(dim=0, return_counts=True)
+    top = (masks == models[counts.argmax()]).all(-1)
+    left = (top[:, :-1] & ~top[:, 1:]).sum() / top[:, :-1].sum().clamp(min=1)
     return (
-        f"flips taken in {taken['flip']:.0%} of tries, swaps in {taken['swap']:.0%}, the most "
-        f"frequent of {len(models):,} masks ({counts.max() / len(place):.0%} of draws) left after "
-        f"{left:.0%} of its draws"
+        f"flips taken in {flips:.0%} of tries, swaps in {swaps:.0%}, the most frequent of "
+        f"{len(models):,} masks ({top.double().mean():.0%} of draws) left after {left:.0%} of them"
     )
