@@ -129,9 +129,9 @@ class GlobalSites:
 
     @classmethod
     def of(cls, model: Any, rows: Columns, least: int = 1) -> tuple[GlobalSites, Latents]:
-        """The map of a program, and the latents of the run that found it; refuses discrete latents,
-        fewer than the `least`, latents of rows, improper priors and supports that depend on another
-        latent."""
+        """The map of a program, and the latents of the run that found it; refuses fewer than the
+        `least`, discrete latents, latents of rows, improper priors and supports that depend on
+        another latent."""
         latents, again = _continuous(model, rows, least), _continuous(model, rows, least)
         transforms, shapes = {}, {}
         for name, site in latents.shared.items():

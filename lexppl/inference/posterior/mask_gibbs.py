@@ -14,6 +14,7 @@ import torch
 from pyro.infer import NUTS
 from pyro.infer.autoguide.initialization import init_to_uniform
 from torch import Tensor
+from torch.utils.data import default_collate
 from tqdm.auto import tqdm
 
 from lexppl.distributions.masks import KHot
@@ -35,6 +36,10 @@ MOST_STARTS = 100
 ZERO = 1e-6  # A gradient relative to the largest
 
 
+class _GivenMasks(Potential):
+    least = 0
+
+
 class MaskedDensity:
     """`log p(u, z, y)` of a program's continuous globals u `(D,)` and masks z `(G,)`, in nats,
 
@@ -51,16 +56,13 @@ class MaskedDensity:
     def __init__(self, model: Any, rows: Columns, seed: int) -> None:
         few = tuple(column[:1] for column in rows)
         with torch.no_grad():
-            found, drawn = (
-                latents_of(model, few),
-                sites_of_run(model, rows),
-            )
+            found, drawn = latents_of(model, few), sites_of_run(model, rows)
             masks = _shared_masks(found, drawn)
             program = pyro.poutine.condition(weights_first(model), data=values_of(found))
             match_program(ParticleProgram(program, None, rows))
         self._model, self._rows, self._few, self._seed = weights_first(model), rows, few, seed
         self._sites = {n: torch.as_tensor(s.value).shape for n, s in masks.items()}
-        self.shapes = {name: _plain(shape) for name, shape in self._sites.items()}
+        self.shapes = {n: tuple(d for d in s if d > 1) or (1,) for n, s in self._sites.items()}
         self._sizes = [math.prod(shape) for shape in self.shapes.values()]
         self.entries = sum(self._sizes)
         given = self.given(self.prior_draw())
@@ -82,7 +84,7 @@ class MaskedDensity:
     def given(self, masks: Tensor) -> Potential:
         """The potential of u given z."""
         program = pyro.poutine.condition(self._model, data=self.by_site(masks))
-        return Potential(program, self._rows, seed=self._seed, least=0)
+        return _GivenMasks(program, self._rows, seed=self._seed)
 
     def __call__(self, place: Tensor, masks: Tensor, few: bool = False) -> Tensor:
         """The log-density at u and z, a scalar; of a `few` of the rows."""
@@ -95,17 +97,13 @@ class MaskedDensity:
     def start(self, strategy: Any) -> State:
         """A state of finite density: z from its prior, u by Pyro's strategy."""
         for _ in range(MOST_STARTS):
-            masks = self.prior_draw()
-            place = masks.new_zeros(self.dimensions + 1)
+            state = State((z := self.prior_draw()).new_zeros(self.dimensions + 1), z)
             if self.dimensions:
-                parts = self.given(masks).start(strategy)
-                place[:-1] = torch.cat([parts[n].flatten() for n in self.globals.names])
-            if bool(self(place[:-1], masks).isfinite()):
-                return State(place, masks)
-        raise ValueError(
-            f"the posterior density is zero at {MOST_STARTS} masks drawn from their prior: look "
-            "for rows that the program gives probability zero"
-        )
+                parts = self.given(z).start(strategy)
+                state.place[:-1] = torch.cat([parts[n].flatten() for n in self.globals.names])
+            if bool(self(state.place[:-1], z).isfinite()):
+                return state
+        raise ValueError(f"the density is zero at {MOST_STARTS} masks drawn from their prior")
 
     def pairs(self, place: Tensor) -> Tensor:
         """By entry of z the coordinates of u that it leaves out, `(G, P)`; D where it has fewer.
@@ -150,14 +148,6 @@ class MaskedDensity:
         return bool(left[inside].any()) and not bool(left[~inside].any())
 
 
-def _plain(shape: Sequence[int]) -> tuple[int, ...]:
-    """A mask's shape without the particle's dimension, and the plate's where there is none."""
-    own = tuple(shape)
-    while len(own) > 1 and own[0] == 1:
-        own = own[1:]
-    return own
-
-
 def _shared_masks(found: Latents, drawn: Mapping[str, Site]) -> dict[str, Site]:
     """The masks that rows share, or a refusal of what else is latent in their plate."""
     if costs := [site.name for site in drawn.values() if site.is_penalty]:
@@ -182,9 +172,7 @@ def _shared_masks(found: Latents, drawn: Mapping[str, Site]) -> dict[str, Site]:
                 "a prior, as RandomSizeSubset does"
             )
     if not masks:
-        raise ValueError(
-            "MaskGibbs samples masks that all rows share, and there are none: use MCMC"
-        )
+        raise ValueError("MaskGibbs samples masks that rows share, and there are none: use MCMC")
     return masks
 
 
@@ -214,20 +202,14 @@ class _Potential:
         return value, gradient, torch.zeros_like(numbers[1])
 
     def _value(self, place: Tensor, masks: Tensor) -> Tensor:
-        density = self._density(place[:-1], masks) - 0.5 * place[-1].square()
-        return self._sign * density
+        return self._sign * (self._density(place[:-1], masks) - 0.5 * place[-1].square())
 
     @staticmethod
     def _each(function: Callable[..., Any], *numbers: Tensor) -> Any:
         try:
             return torch.func.vmap(function, randomness="different")(*numbers)
-        except RuntimeError as error:
-            if "vmap" not in str(error) and "data-dependent" not in str(error):
-                raise
-        each = [function(*own) for own in zip(*numbers, strict=True)]
-        if isinstance(each[0], Tensor):
-            return torch.stack(each)
-        return tuple(map(torch.stack, zip(*each, strict=True)))
+        except RuntimeError:  # The program's own is raised again.
+            return default_collate([function(*own) for own in zip(*numbers, strict=True)])
 
 
 @dataclass(frozen=True)

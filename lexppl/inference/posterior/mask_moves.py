@@ -110,16 +110,16 @@ class MaskMoves:
             values, others = density.split([math.prod(shape), len(other.masks)])
             middle, up, down = values.reshape(shape).split([1, numbers, numbers], -1)
             slope, bend = 0.5 * (up - down), 2.0 * middle - up - down
-            bend = torch.where(bend > FLAT, bend, 1.0)
+            bend = torch.where((bend > FLAT) & bend.isfinite(), bend, 1.0)
             step = (slope / bend).nan_to_num(0.0).clamp(-FARTHEST, FARTHEST)
-            rise = (slope * step - 0.5 * bend * step.square()).nan_to_num(0.0)
+            rise = (slope * step - 0.5 * bend * step.square()).nan_to_num(0.0, 0.0, 0.0)
             mean, scale = mean + scale * step, scale * bend.rsqrt()
         log_mass = middle.squeeze(-1)
         if numbers:
             log_mass = log_mass + (rise + scale.log() + HALF_LOG_2PI).sum(-1)
         if self.sweeps < self.warmup:
             self._learn(entries.flatten(), mean.flatten(0, 1), scale.flatten(0, 1))
-        return Peaks(mean, scale, log_mass.nan_to_num(-torch.inf), others)
+        return Peaks(mean, scale, log_mass, others)
 
     def _learn(self, entries: Tensor, mean: Tensor, scale: Tensor) -> None:
         """Move the places from which peaks are measured, in the warm-up, the same of all chains."""
@@ -153,18 +153,18 @@ class MaskMoves:
 
     def _flipped(self, entries: Tensor, peaks: Peaks) -> tuple[Peaks, Tensor]:
         """Flip one of some entries of each chain: the peaks after it, and which were taken."""
-        weights, possible = _log_shares(_balanced(peaks, self.state.masks.gather(1, entries)))
+        weights = _balanced(peaks, self.state.masks.gather(1, entries))
         chosen = weights.exp().multinomial(1)[:, 0]
         entry = entries[self._chains, chosen]
         side = self.state.masks[self._chains, entry].long()
         after = peaks.normal(chosen, 1 - side).sample()
         state = self.moved(self.state, entry, 1 - side, after)
         back = self.peaks(state, entries, state)
-        returns, _ = _log_shares(_balanced(back, state.masks.gather(1, entries)))
+        returns = _balanced(back, state.masks.gather(1, entries))
         ratio = back.log_density - peaks.log_density
         ratio = ratio + returns[self._chains, chosen] - weights[self._chains, chosen]
         ratio = ratio + back.normal(chosen, side).log_prob(self._numbers(self.state, entry))
-        taken = possible & self.taken(ratio - peaks.normal(chosen, 1 - side).log_prob(after))
+        taken = self.taken(ratio - peaks.normal(chosen, 1 - side).log_prob(after))
         self._go(taken, state)
         kept = zip(back, peaks, strict=True)
         shaped = (torch.where(taken.reshape(-1, *[1] * (b.dim() - 1)), b, p) for b, p in kept)
@@ -184,22 +184,20 @@ class MaskMoves:
         candidates[:, 0] = before.masks.sum(-1) > 0
         rest = self.moved(before, first, out, self.centre[first, 0])
         peaks = self.peaks(rest, entries, before)
-        weights, possible = _log_shares(_gain(peaks).masked_fill(~candidates, -torch.inf))
+        weights = _shares(_gain(peaks).masked_fill(~candidates, -torch.inf))
         chosen = weights.exp().multinomial(1)[:, 0]
         entry, other = entries[self._chains, chosen], chosen > 0
         after, left = peaks.normal(chosen, inside).sample(), peaks.normal(none, out).sample()
         state = self.moved(self.moved(rest, first, out, left), entry, inside, after)
         back = self.peaks(self.moved(state, entry, out, self.centre[entry, 0]), entries, state)
-        returns, _ = _log_shares(_gain(back).masked_fill(~candidates, -torch.inf))
-        ratio = back.log_density - peaks.log_density
-        ratio = (
-            ratio + returns[:, 0] + back.normal(none, inside).log_prob(self._numbers(before, first))
-        )
+        returns = _shares(_gain(back).masked_fill(~candidates, -torch.inf))
+        ratio = back.log_density - peaks.log_density + returns[:, 0]
+        ratio = ratio + back.normal(none, inside).log_prob(self._numbers(before, first))
         ratio = ratio - weights[self._chains, chosen] - peaks.normal(chosen, inside).log_prob(after)
         of_two = back.normal(chosen, out).log_prob(self._numbers(before, entry))
         of_two = of_two - peaks.normal(none, out).log_prob(left)
         ratio = ratio + torch.where(other, of_two, 0.0)
-        taken = possible & candidates[:, 0] & self.taken(ratio)
+        taken = candidates[:, 0] & self.taken(ratio)
         self._go(taken, state)
         return taken & other
 
@@ -227,18 +225,15 @@ class MaskMoves:
 
 
 def _gain(peaks: Peaks) -> Tensor:
-    """log M_1 / M_0 of each entry, `(C, n)`; −∞ where neither can be."""
-    return (peaks.log_mass[..., 1] - peaks.log_mass[..., 0]).nan_to_num(
-        -torch.inf, posinf=torch.inf
-    )
+    """log M_1 / M_0 of each entry, `(C, n)`."""
+    return peaks.log_mass[..., 1] - peaks.log_mass[..., 0]
 
 
 def _balanced(peaks: Peaks, masks: Tensor) -> Tensor:
-    """log g of the ratio of masses by which each entry `(C, n)` would be flipped."""
-    return logsigmoid(torch.where(masks > 0, -1.0, 1.0) * _gain(peaks))
+    """Log probabilities with which each entry `(C, n)` is chosen for a flip."""
+    return _shares(logsigmoid(torch.where(masks > 0, -1.0, 1.0) * _gain(peaks)))
 
 
-def _log_shares(weights: Tensor) -> tuple[Tensor, Tensor]:
-    """Weights `(C, n)` that add up to one, in logs, and in which chains they can."""
-    possible = weights.logsumexp(-1).isfinite()
-    return torch.where(possible[:, None], weights, 0.0).log_softmax(-1), possible
+def _shares(weights: Tensor) -> Tensor:
+    """Logs of weights `(C, n)` that add up to one; what is no number is as good as zero."""
+    return weights.nan_to_num(torch.finfo(weights.dtype).min).log_softmax(-1)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Self, cast
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 import pyro
@@ -43,16 +43,13 @@ class Potential:
     draws by the seed, the same at every evaluation.
     """
 
+    least: ClassVar[int] = 1  # Global latents
+
     def __init__(
-        self,
-        model: Program,
-        rows: Columns,
-        imputations: int | None = None,
-        seed: int = 0,
-        least: int = 1,
+        self, model: Program, rows: Columns, imputations: int | None = None, seed: int = 0
     ) -> None:
         x, few = rows[0], tuple(column[:1] for column in rows)
-        self.globals, latents = GlobalSites.of(model, few, least)
+        self.globals, latents = GlobalSites.of(model, few, self.least)
         sites = sites_of_run(model, rows)
         for name, site in latents.shared.items():
             one, every = (tuple(s.distribution.shape()) for s in (site, sites[name]))
