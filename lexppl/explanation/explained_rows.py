@@ -126,6 +126,8 @@ def explained_rows(
             usual = usual_draws(sites, len(rows) * len(result.models))
             draws = sampled_draws(result.guides[0]) or usual
         reason = needs_draws(sites, rows.y)
+        if sampled_masks(result.guides[0]) and not options.from_prior:
+            reason = "masks are draws of a sampler"
         if draws == 0 and reason is not None:
             raise ValueError(f"draws=0 takes E[z | x] from the masks' distribution, and {reason}")
         block, first = (None, rows.arguments(slice(0, None))) if part is None else part

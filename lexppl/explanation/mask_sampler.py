@@ -250,7 +250,11 @@ class MaskSampler:
             masks = {name: mean.new_zeros(0, *mean.shape) for name, mean in means.items()}
             return RowDraws(masks, means)
         runs = program.runs((x, None), imputations)
-        return together([draws_given_x(run.sites, sites, imputations) for run, _ in runs])
+        drawn = together([draws_given_x(run.sites, sites, imputations) for run, _ in runs])
+        if self.are_sampled and source == GIVEN_X:
+            means = {name: mask.mean(0, dtype=torch.float64) for name, mask in drawn.masks.items()}
+            drawn = replace(drawn, means=means)
+        return drawn
 
     def _weighed(self, program: FittedProgram, args: tuple[Tensor, Tensor | None]) -> RowDraws:
         if self.tree is None:

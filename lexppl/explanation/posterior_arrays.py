@@ -148,13 +148,13 @@ class PosteriorArrays:
                 array = np.array(np.broadcast_to(array, shape))
             variables[group, name] = Variable(tuple(dims), array, attrs, over_rows)
 
-        predictive, place = self._groups(source)[2], source
-        masks = self._masks(source)
-        if source == named.GIVEN_X and self._sampler.are_sampled:
-            # What a sampler has drawn is of the posterior, and written once.
-            masks, place = () if self._rows.y is not None else masks, named.GIVEN_XY
-        average = self._groups(place)[1]
-        for site in masks:
+        predictive = self._groups(source)[2]
+        masks = [(site, source) for site in self._masks(source)]
+        if self._sampler.are_sampled and source == named.GIVEN_X and self._rows.y is None:
+            # What a sampler has drawn is of the posterior too.
+            masks += [(site, named.GIVEN_XY) for site, _ in masks]
+        for site, place in masks:
+            average = self._groups(place)[1]
             group, mask = self._group_of(site, place), drawn.masks[site.name]
             plate, feature = site.plates, site.feature
             if site.plate == ROWS and mask.shape[-2] != count:
@@ -320,7 +320,7 @@ class PosteriorArrays:
 
     def _origin(self, site: MaskSite, source: str) -> str:
         """What the mean of a mask is, as its attribute."""
-        if self._sampler.are_sampled and source == named.GIVEN_XY:
+        if self._sampler.are_sampled:
             return "mean of the draws"
         if self._sampler.are_weighed(source):
             given = ["x", *sorted(self._sites.beside - {"x"})]

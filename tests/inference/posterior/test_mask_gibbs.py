@@ -21,6 +21,8 @@ from lexppl import explain, fit, load, save
 from lexppl.arviz_compatibility import group_of
 from lexppl.distributions import KSubset, RandomSizeSubset, geometric_sizes
 from lexppl.effects import mask_particles, penalty
+from lexppl.evaluation import loo
+from lexppl.explanation import selection_table
 from lexppl.inference import MaskGibbs, SamplerWarning
 from lexppl.inference.contexts import seeded
 from lexppl.inference.posterior.global_draws import SamplerRecord, warn_of, with_convergence
@@ -280,7 +282,7 @@ def test_a_pair_can_be_declared():
 def test_a_program_has_the_probabilities_of_all_its_masks(program):
     x, y = data(20, 4, seed=3)
     # Without slopes the moves of all chains are evaluated at once, and no kernel's draws.
-    counts = (2, 100) if program is sampled else (10, 30)
+    counts = (2, 80) if program is sampled else (10, 30)
     settings = dict(zip(("chains", "samples"), counts, strict=True))
     result = run(program, (torch.tensor(x), torch.tensor(y)), warmup=30, **settings)
     masks, p = model_probabilities(x, y)
@@ -409,7 +411,14 @@ def test_new_rows_are_predicted_by_the_masks_that_were_drawn(fitted):
     kept = (own["mask"].values * own["slope"].values)[..., 0]
     drawn = group_of(posterior, "predictions")["y"].values
     assert abs(drawn - 50 * kept[..., None]).max() < 5 * NOISE
-    assert "mask" not in group_of(posterior, "predictions")
+    table = selection_table(posterior)["selection_probability"].to_numpy()
+    expected = own["mask"].values.mean((0, 1))
+    np.testing.assert_allclose(np.sort(table), np.sort(expected), atol=1e-6)
+    refused("masks are draws of a sampler", explain, result, new, draws=0)
+
+
+def test_rows_share_what_would_be_left_out_with_one_of_them(fitted):
+    refused("rows share a mask.*arviz.loo", loo, fitted[0], *fitted[1])
 
 
 def test_a_saved_fit_has_its_masks(fitted, tmp_path):
