@@ -182,7 +182,7 @@ def main():
     parser.add_argument(
         "--reference", type=int, default=100_000, help="sweeps of the chain by hand"
     )
-    few = {"sweeps": 30, "reference": 30, "figures": ("integrated", "copies", "logistic 1")}
+    few = {"sweeps": 20, "reference": 20, "figures": ("integrated", "copies", "logistic 1")}
     options = options_of(parser, few)
     records = Records("mask_gibbs", ("figure", "sweeps", "chains"), line, options)
     common = {"sweeps": options.sweeps, "chains": options.chains}
