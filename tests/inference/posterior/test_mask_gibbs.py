@@ -116,11 +116,14 @@ def closed_form(x, y, kept=KEPT):
 
 def chains_of_moves(x, y, sweeps, chains=20, kind=MaskMoves, kept=KEPT):
     """Masks `(C, S, G)` of chains of flips and swaps alone."""
-    columns = x.shape[1]
+    return chains_of(closed_form(x, y, kept), x.shape[1], sweeps, chains, kind)
+
+
+def chains_of(log_density, columns, sweeps, chains, kind=MaskMoves):
     with seeded(0):
         place, masks = torch.randn(chains, columns + 1), torch.zeros(chains, columns)
         start = State(place.double(), masks.double())
-        moves = kind(closed_form(x, y, kept), torch.arange(columns)[:, None], start, warmup=20)
+        moves = kind(log_density, torch.arange(columns)[:, None], start, warmup=20)
         drawn = []
         for _ in range(sweeps + 20):
             moves.sweep()
@@ -165,6 +168,41 @@ def test_flips_and_swaps_draw_every_mask_as_often_as_it_is_probable():
 @pytest.mark.parametrize("kind", [Uncorrected, PriorSlab])
 def test_flips_without_their_correction_are_caught(kind):
     assert max(largest_z(kind)) > 6
+
+
+@pytest.mark.parametrize(("kind", "right"), [(MaskMoves, True), (PriorSlab, False)])
+def test_slabs_that_are_far_from_normal_are_corrected(kind, right):
+    """Labels that two columns separate nearly, against a grid of both slopes."""
+    slab = 5.0
+    x = torch.tensor([[1.0, 0.3], [0.8, -0.2], [-1.0, 0.1], [-0.4, -0.9], [0.2, 1.0]]).double()
+    y = torch.tensor([1.0, 1.0, 0.0, 0.0, 1.0]).double()
+
+    def log_density(numbers):
+        place, z = numbers["place"], numbers["masks"]
+        eta = (z * place[:, :-1]) @ x.mT
+        likelihood = (y * eta - torch.nn.functional.softplus(eta)).sum(-1)
+        prior = -0.5 * (place[:, :-1] / slab).square().sum(-1) - 0.5 * place[:, -1].square()
+        return likelihood + prior
+
+    line = torch.linspace(-30, 30, 401).double()
+    grid = torch.cartesian_prod(line, line)
+    masks = np.array(list(itertools.product((0.0, 1.0), repeat=2)))
+    log_p = [
+        torch.logsumexp(
+            log_density(
+                {
+                    "place": torch.cat([grid, torch.zeros(len(grid), 1).double()], 1),
+                    "masks": torch.tensor(mask).expand(len(grid), -1),
+                }
+            ),
+            0,
+        )
+        for mask in masks
+    ]
+    drawn = chains_of(log_density, 2, 120, 30, kind)
+    models = (drawn[..., None, :] == masks).all(-1).astype(float)
+    largest = abs(z_scores(models, softmax(log_p))).max()
+    assert largest < 4 if right else largest > 6
 
 
 def test_copies_take_turns_in_each_chain():
