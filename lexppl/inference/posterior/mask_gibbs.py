@@ -225,7 +225,7 @@ class MaskGibbs:
     given z. Where entry j leaves numbers of θ out, its slab, both are proposed together: a latent
     of the mask's shape is paired with it where the likelihood has no gradient by the numbers of
     entries that are out, or by `infer={"with_mask": "mask"}`. Slabs that the program integrates out
-    need no pairing. Chains run one after another.
+    need no pairing. Chains go on together, and share the warm-up of their proposals.
 
     The draws of z stand beside those of θ: `posterior["mask"]` of :func:`lexppl.explain`. The
     sampler's statistics have the share of flips and of swaps that were taken (`flip_acceptance`,
@@ -249,7 +249,7 @@ class MaskGibbs:
         ...     with mask_particles():
         ...         z = pyro.sample("mask", dist.Bernoulli(x.new_full((3,), 0.5)).to_event(1))
         ...         with pyro.plate("data", len(x), dim=-1):
-        ...             pyro.sample("y", dist.Normal((z * slope) @ x.mT, 1.0), obs=y)
+        ...             pyro.sample("y", dist.Normal((z * slope * x).sum(-1), 1.0), obs=y)
         >>> x = torch.eye(3, dtype=torch.float64).repeat(8, 1)
         >>> sampler = MaskGibbs(partial(NUTS, max_tree_depth=3), samples=20, warmup=10, chains=2)
         >>> import warnings
