@@ -35,3 +35,19 @@ def large_masks_table(records: list[Record]) -> str:
         for r in sorted(records, key=lambda r: (r["what"] != "train", r["number"]))
     ]
     return "\n".join(rows)
+
+
+def mask_gibbs_table(records: list[Record]) -> str:
+    """Inclusion probabilities by MaskGibbs against their references, which may have errors too."""
+    rows = [
+        "| figure | chains × sweeps | off at most | in errors | between chains | effective draws | "
+        "flips taken | swaps taken | seconds of the processor |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    rows += [
+        f"| {r['figure']} | {r['chains']} × {r['sweeps']:,} | {r['off']:.3f} | "
+        f"{r['largest_z']:.1f} | {r['between']:.3f} | {r['ess']:,.0f} | "
+        f"{r['flip_acceptance']:.2f} | {r['swap_acceptance']:.2f} | {r['cpu_seconds']:.0f} |"
+        for r in records
+    ]
+    return "\n".join(rows)

@@ -134,6 +134,9 @@ BY_DRAW = "_by_draw"  # Whether a penalty differs between the masks of a row
 MASK_KIND = "mask_kind"  # The key of a mask site's `infer` that says what its values mean
 MASK_KINDS = ("selection", "share", "strength", "attribution")
 
+WITH_MASK = "with_mask"
+"""The key of a latent's `infer` with the name of the mask that leaves its entries out."""
+
 MASK_DIM = -2
 IMPUTATION_DIM = -3
 LABEL_DIM = -4

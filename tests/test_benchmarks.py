@@ -203,6 +203,15 @@ def certified(masks, *stops):
     return f"| S1 | masks | {masks['oracle']:.2f} | {masks['size']:.2f} | "
 
 
+def mask_gibbs(integrated, copies, logistic):
+    for record in (integrated, copies, logistic):
+        assert 0 < record["flip_acceptance"] <= 1 and 0 <= record["swap_acceptance"] <= 1
+        # A few sweeps: of the same probabilities, and no more.
+        assert np.corrcoef(record["inclusion"], record["expected"])[0, 1] > 0.5
+    assert copies["pair"] > 0.5 and logistic["reference"] == 20
+    return f"| integrated | 2 × 20 | {integrated['off']:.3f} | "
+
+
 AVERAGED = ("--folds", 1, "--labels", "observed", "averaged")
 EXACT = ("--methods", "grid (exact)", "half as wide (control)", "enumeration")
 PANELS = ("--imputers", "constant", "surrogate constant")
@@ -233,6 +242,7 @@ SMALL_RUNS = [
     pytest.param(real_models, "--models", "vadersentiment", marks=(LONG, NEEDS_VADER)),
     pytest.param(believable, "--kinds", "duplicated", marks=LONG),
     pytest.param(certified, marks=LONG),
+    pytest.param(mask_gibbs, marks=LONG),
 ]
 
 

@@ -61,7 +61,7 @@ from lexppl.inference.objective.program import (
     refuse_coupled_rows,
     sample_nodes,
 )
-from lexppl.inference.predictive import FittedProgram, drawing
+from lexppl.inference.predictive import FittedProgram, drawing, sampled_masks
 from lexppl.inference.training.result import FitResult
 from lexppl.inference.training.rows import DIRICHLET
 from lexppl.threads import evaluating
@@ -126,6 +126,8 @@ def explained_rows(
             usual = usual_draws(sites, len(rows) * len(result.models))
             draws = sampled_draws(result.guides[0]) or usual
         reason = needs_draws(sites, rows.y)
+        if sampled_masks(result.guides[0]) and not options.from_prior:
+            reason = "masks are draws of a sampler"
         if draws == 0 and reason is not None:
             raise ValueError(f"draws=0 takes E[z | x] from the masks' distribution, and {reason}")
         block, first = (None, rows.arguments(slice(0, None))) if part is None else part
@@ -254,7 +256,10 @@ def _observed(
     shared = not tree.is_of_rows
     alone = bool(sites.beside) and not sites.has_outer_latents
     listed = None
-    if is_listed(proposals) or (proposals is None and (sites.has_outer_latents or shared or alone)):
+    sampled = bool(sampled_masks(result.guides[0]))
+    if is_listed(proposals) or (
+        not sampled and proposals is None and (sites.has_outer_latents or shared or alone)
+    ):
         try:
             listed = MaskList(run, tree, SHARED)
             if options.imputations == 1:
@@ -311,7 +316,9 @@ def groups_of(sampler: MaskSampler) -> dict[str, dict[str, str]]:
     parts, masks = [], ""
     if sampler.rows.y is not None:
         way = f"resampled by importance from {sampler.masks} proposals a row"
-        if sampler.listed is not None:
+        if sampler.are_sampled:
+            way = "by MaskGibbs"
+        elif sampler.listed is not None:
             way = f"exact, from all {sampler.masks} masks"
         masks = f"draws of the masks given x and y, p(z | x, y), {way}"
         parts.append(masks)
@@ -320,6 +327,8 @@ def groups_of(sampler: MaskSampler) -> dict[str, dict[str, str]]:
         parts.append(f"draws of the latents that all rows share, by {by}")
         if not sites.has_prior:
             parts.append("none from a prior, as parameters of the fits have none")
+    if sampler.are_sampled:
+        given_x = "of masks and of what else rows share the draws of `posterior`"
     prior = "independent draws of the masks given x alone, p(z | x): of those given y the prior"
     if sites.has_outer_latents:
         prior = "independent draws from the prior of what is latent outside the masks' plate"
@@ -339,6 +348,8 @@ def what_likelihoods_are(sampler: MaskSampler) -> str:
     """What the log-likelihood of a posterior holds."""
     if sampler.options.held_out:
         return HELD_OUT
+    if sampler.are_sampled:
+        return "log p(y | x), given the draw of masks and of what else rows share"
     if sampler.sites.shared or sampler.sites.are_together:
         return BY_DRAW
     weighted = sampler.result.row_weights == DIRICHLET and sampler.result.replicates > 1

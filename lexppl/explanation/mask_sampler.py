@@ -17,7 +17,7 @@ from lexppl.explanation.row_draws import RowDraws, draws_given_x, posterior_draw
 from lexppl.inference.mask_plates import MaskList, MaskTree
 from lexppl.inference.objective.program import of_first_particle
 from lexppl.inference.objective.site import Site
-from lexppl.inference.predictive import FittedProgram, row_chunks, rows_at_once
+from lexppl.inference.predictive import FittedProgram, row_chunks, rows_at_once, sampled_masks
 from lexppl.inference.training.result import FitResult
 
 # Masks of a run: a distribution that another latent of the particle moves differs between them.
@@ -174,7 +174,9 @@ class MaskSampler:
         drawn = {
             GIVEN_X: True,
             GIVEN_XY: self.rows.y is not None,
-            PRIOR: sites.has_outer_latents and sites.has_prior and not from_prior,
+            PRIOR: sites.has_prior
+            and not from_prior
+            and (not sites.beside if self.are_sampled else sites.has_outer_latents),
             GUIDE: bool(sites.guided),
         }
         return tuple(source for source, is_drawn in drawn.items() if is_drawn)
@@ -184,13 +186,22 @@ class MaskSampler:
         """Whether masks of several rows are weighed together, given y."""
         return self.tree is not None and not self.tree.is_of_rows
 
+    @property
+    def are_sampled(self) -> bool:
+        """Whether the masks are draws of a sampler, as what else rows share."""
+        return not self.options.from_prior and bool(sampled_masks(self.result.guides[0]))
+
     def are_weighed(self, source: str) -> bool:
         """Whether masks are weighed, and not drawn from their law."""
+        if self.are_sampled and source == GIVEN_X:
+            return False
         return source == GIVEN_XY or (source != GUIDE and bool(self.sites.beside))
 
     @property
     def masks(self) -> int:
         """L, the masks that are weighed, for each draw of latents outside the mask plate."""
+        if self.are_sampled:
+            return 1
         if self.listed is not None:
             return len(self.listed)
         by_draw = self.sites.has_outer_latents
@@ -239,12 +250,16 @@ class MaskSampler:
             masks = {name: mean.new_zeros(0, *mean.shape) for name, mean in means.items()}
             return RowDraws(masks, means)
         runs = program.runs((x, None), imputations)
-        return together([draws_given_x(run.sites, sites, imputations) for run, _ in runs])
+        drawn = together([draws_given_x(run.sites, sites, imputations) for run, _ in runs])
+        if self.are_sampled and source == GIVEN_X:
+            means = {name: mask.mean(0, dtype=torch.float64) for name, mask in drawn.masks.items()}
+            drawn = replace(drawn, means=means)
+        return drawn
 
     def _weighed(self, program: FittedProgram, args: tuple[Tensor, Tensor | None]) -> RowDraws:
         if self.tree is None:
             raise ValueError("masks that are weighed need a tree")
-        if self.listed is None and args[1] is not None:
+        if self.listed is None and args[1] is not None and not self.are_sampled:
             program = program.proposing()
         give = None if self.listed is None else self.listed.give
         again, imputations = partial(program.again, args[0]), self.options.imputations
@@ -254,8 +269,9 @@ class MaskSampler:
         drawn = together([posterior_draws(run, *weighed, n, again, beside) for run, n in runs])
         if args[1] is None:
             drawn = replace(drawn, log_evidence=None)
-            if self.rows.y is not None:  # Beside y stands how far to trust its own weights.
-                drawn = replace(drawn, weight_ess=None, weight_pareto_k=None)
+        # Beside y stands how far to trust its own weights; draws of a sampler have none.
+        if self.are_sampled or (args[1] is None and self.rows.y is not None):
+            drawn = replace(drawn, weight_ess=None, weight_pareto_k=None)
         return drawn
 
 

@@ -148,9 +148,14 @@ class PosteriorArrays:
                 array = np.array(np.broadcast_to(array, shape))
             variables[group, name] = Variable(tuple(dims), array, attrs, over_rows)
 
-        _, average, predictive = self._groups(source)
-        for site in self._masks(source):
-            group, mask = self._group_of(site, source), drawn.masks[site.name]
+        predictive = self._groups(source)[2]
+        masks = [(site, source) for site in self._masks(source)]
+        if self._sampler.are_sampled and source == named.GIVEN_X and self._rows.y is None:
+            # What a sampler has drawn is of the posterior too.
+            masks += [(site, named.GIVEN_XY) for site, _ in masks]
+        for site, place in masks:
+            average = self._groups(place)[1]
+            group, mask = self._group_of(site, place), drawn.masks[site.name]
             plate, feature = site.plates, site.feature
             if site.plate == ROWS and mask.shape[-2] != count:
                 raise ValueError(SUBSAMPLED.format(mask.shape[-2]))
@@ -167,7 +172,7 @@ class PosteriorArrays:
             numbers = np.int32 if site.dtype.kind == "i" else site.dtype
             values, name = site.of_plate(mask.sum(-1), 1), self._named(site, "size", group)
             put(group, name, ("draw", *plate), values, numbers, site=site.name)
-            if source == named.PRIOR:
+            if source == named.PRIOR or place != source:
                 continue
             attrs = {"site": site.name, "source": self._origin(site, source)}
             values = site.of_plate(drawn.means[site.name], 0)
@@ -240,7 +245,8 @@ class PosteriorArrays:
                 ("chain", *variable.dims), values, variable.attrs, variable.over_rows
             )
         likelihood = joined.pop(LIKELIHOOD, None)
-        if self._rows.y is not None and not self._sites.has_outer_latents:
+        is_prior = not (self._sites.has_outer_latents or self._sampler.are_sampled)
+        if self._rows.y is not None and is_prior:
             # The masks given x alone are the prior of those given y.
             for site in self._sites.masks:
                 for name in (site.name, *(self._named(site, n, named.PRIOR) for n in OVER_ENTRIES)):
@@ -314,6 +320,8 @@ class PosteriorArrays:
 
     def _origin(self, site: MaskSite, source: str) -> str:
         """What the mean of a mask is, as its attribute."""
+        if self._sampler.are_sampled:
+            return "mean of the draws"
         if self._sampler.are_weighed(source):
             given = ["x", *sorted(self._sites.beside - {"x"})]
             origin = WEIGHTED if self._sampler.listed is None else LISTED

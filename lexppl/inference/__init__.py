@@ -17,6 +17,7 @@ from lexppl.inference.estimators.score_function import LeaveOneOut, ScoreFunctio
 from lexppl.inference.nested_iwae import NestedIWAE, annealed
 from lexppl.inference.objective.objective import Geometric, Linear, Objective, WarmUp, entropy_unit
 from lexppl.inference.posterior.global_draws import SamplerWarning
+from lexppl.inference.posterior.mask_gibbs import MaskGibbs
 from lexppl.inference.posterior.mcmc import MCMC
 from lexppl.inference.posterior.stochastic import SGHMC, SGLD, DiagonalVI, Ensemble, Laplace
 from lexppl.inference.replicates import averaged
@@ -46,6 +47,7 @@ __all__ = [
     "Linear",
     "LossTerm",
     "MarginalStraightThrough",
+    "MaskGibbs",
     "NestedIWAE",
     "NotSettledWarning",
     "Objective",

@@ -17,7 +17,7 @@ from lexppl.effects import MASK_PLATE, weights_first
 from lexppl.inference.contexts import keep_parameters_local, program_settings, seeded
 from lexppl.inference.objective.program import Draw, ParticleProgram, ParticleTrace, sample_nodes
 from lexppl.inference.objective.site import Site
-from lexppl.inference.posterior.global_draws import DrawIndex
+from lexppl.inference.posterior.global_draws import DrawIndex, SampledGuide
 from lexppl.inference.posterior.global_latents import latents_of
 
 Guide = Callable[..., Any]
@@ -61,8 +61,10 @@ class FittedProgram:
         self._guide = model if from_prior else guide
         self._shared: list[dict[str, Any]] = []
         self._drawn_with_rows = False
+        masks = sampled_masks(self._guide)
+        self._masks = [self._guide.masks_of(d, draws) for d in range(draws)] if masks else []
         # A guide may need y, and is not called without it where there is nothing to draw.
-        if self._guide is not None and outer:
+        if self._guide is not None and (outer or masks):
             if plates is None:
                 with seeded(0, few[0].device):
                     plates = latents_of(model, few).row_plates
@@ -112,10 +114,13 @@ class FittedProgram:
         masks: int | None = None,
         draw: Draw | None = None,
     ) -> Iterator[tuple[ParticleTrace, int]]:
-        """Runs of the program on rows, and how many of the D draws each is to give."""
+        """Runs of the program on rows, and how many of the D draws each is to give; with the masks
+        of a sampler, where it has drawn them."""
         count = 1 if self._shared else self._draws
-        for guide in self._guides:
+        for number, guide in enumerate(self._guides):
             program = ParticleProgram(self.model, guide, args)
+            if self._masks:
+                masks, draw = 1, partial(_given, self._masks[number])
             yield program.run(count if masks is None else masks, imputations, draw), count
 
     def again(self, x: Tensor, latents: Mapping[str, Tensor], masks: int) -> dict[str, Site]:
@@ -130,6 +135,17 @@ class FittedProgram:
             if guide is None:
                 raise ValueError("the program has no guide")
             yield _sites_of(weights_first(guide), args, count)
+
+
+def sampled_masks(guide: Any) -> tuple[str, ...]:
+    """The masks that a sampler has drawn with what rows share."""
+    return guide.masks if isinstance(guide, SampledGuide) else ()
+
+
+def _given(values: Mapping[str, Tensor], site: Site) -> Tensor | None:
+    """The value of a mask of one particle, None of another site."""
+    value = values.get(site.name)
+    return None if value is None else value.reshape(site.distribution.shape())
 
 
 def sites_of_guide(guide: Guide, args: tuple[Any, ...]) -> tuple[str, ...]:

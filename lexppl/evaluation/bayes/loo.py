@@ -26,6 +26,7 @@ from lexppl.evaluation.bayes.simulated import (
     seeds_of,
 )
 from lexppl.inference.posterior.global_draws import Samples
+from lexppl.inference.predictive import sampled_masks
 from lexppl.inference.training.result import FitResult
 from lexppl.summary import Summarised, Summary, counted
 
@@ -159,8 +160,10 @@ def loo(
         raise ValueError("loo of a program needs posterior draws of its latents: samples=")
     else:
         model = parts_of_program(program).model
-    likelihood = row_log_likelihood(model, x, y, samples, **options).double()
-    if likelihood.shape[-1] != len(x):
+    sampled = isinstance(program, FitResult) and sampled_masks(program.guides[0])
+    if not sampled:
+        likelihood = row_log_likelihood(model, x, y, samples, **options).double()
+    if sampled or likelihood.shape[-1] != len(x):
         raise ValueError(
             "rows share a mask, which would be left out with a row: explain(program, x, y) has "
             "draws of it, and arviz.loo reads its log_likelihood"

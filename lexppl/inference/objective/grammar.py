@@ -16,15 +16,16 @@ from lexppl.effects import (
     MASK_KIND,
     MASK_PLATE,
     PENALTY,
+    WITH_MASK,
 )
 from lexppl.inference.objective.site import CLOSED_KL, PlateKey, Site, same_numbers
 
 ESTIMATOR = "estimator"  # The key of a site's `infer` that chooses its own gradient estimator
 
-READ_BY_OBJECTIVE = frozenset(
-    {PENALTY, BY_DRAW, CLOSED_KL, ESTIMATOR, MASK_KIND, "is_auxiliary", "enumerate", "expand"}
-)
-"""The keys of a site's `infer` dictionary that the objective reads."""
+READ_BY_OBJECTIVE = frozenset({PENALTY, BY_DRAW, CLOSED_KL, ESTIMATOR, MASK_KIND, WITH_MASK}) | {
+    *("is_auxiliary", "enumerate", "expand")
+}
+"""The keys of a site's `infer` dictionary that the objective or a sampler reads."""
 
 NO_COMMON_LOG = (
     "set masks=1, imputations=1 and samples=L, an average of single-mask bounds, in which every "

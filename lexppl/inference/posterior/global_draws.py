@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import compress
 from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
@@ -17,13 +18,14 @@ from pyro.poutine.runtime import effectful
 from torch import Tensor, nn
 from torch.distributions import constraints
 
-from lexppl.effects import Answers
+from lexppl.effects import MASK_PLATE, Answers
 from lexppl.extras import arviz_library
 from lexppl.inference.batches import Columns
 from lexppl.inference.contexts import held, keep_parameters_local
 from lexppl.inference.stages import tensors_of
 
 Samples = Mapping[str, Tensor]  # Draws by site, `(S, *event)`
+OF_MASKS = f"{MASK_PLATE}/"  # Begins the names of buffers of masks
 
 
 @effectful(type="draw_index")
@@ -47,6 +49,8 @@ class SampledGuide(PyroModule):
 
     Args:
         samples: by site a tensor `(S, *event)`, its draws.
+        masks: the sites of them inside `mask_particles()`, which :meth:`masks_of` gives in place of
+            a call.
 
     Raises:
         ValueError: no sites, no draws, or sites of different S.
@@ -59,7 +63,7 @@ class SampledGuide(PyroModule):
         tensor(0.7000)
     """
 
-    def __init__(self, samples: Samples) -> None:
+    def __init__(self, samples: Samples, masks: Collection[str] = ()) -> None:
         super().__init__()
         if not samples:
             raise ValueError("samples must hold the draws of at least one site; it is empty")
@@ -73,12 +77,23 @@ class SampledGuide(PyroModule):
             raise ValueError(f"every site must have the same number of draws; they have {counts}")
         for name, values in samples.items():
             # The name of a buffer has no dots.
-            self.register_buffer(name.replace(".", "/"), values.detach().clone())
+            own = OF_MASKS * (name in masks) + name.replace(".", "/")
+            self.register_buffer(own, values.detach().clone())
 
     @property
     def sites(self) -> dict[str, Tensor]:
         """The draws of each site, `(S, *event)`."""
-        return {name.replace("/", "."): values for name, values in self.named_buffers()}
+        return {_site(name): values for name, values in self.named_buffers()}
+
+    @property
+    def masks(self) -> tuple[str, ...]:
+        """The sites inside `mask_particles()`."""
+        return tuple(_site(name) for name, _ in self.named_buffers() if name.startswith(OF_MASKS))
+
+    def masks_of(self, draw: int, draws: int) -> dict[str, Tensor]:
+        """The masks of draw d of D, by site."""
+        sites = self.sites
+        return {name: sites[name][draw * self.draws // draws] for name in self.masks}
 
     @property
     def draws(self) -> int:
@@ -88,7 +103,8 @@ class SampledGuide(PyroModule):
     @classmethod
     def of_state(cls, state: Samples) -> Self:
         """The guide of a `state_dict()`."""
-        return cls({name.replace("/", "."): values for name, values in state.items()})
+        masks = [_site(name) for name in state if name.startswith(OF_MASKS)]
+        return cls({_site(name): values for name, values in state.items()}, masks)
 
     def forward(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
         """One of the draws, by site."""
@@ -100,7 +116,12 @@ class SampledGuide(PyroModule):
         return {
             name: pyro.sample(name, dist.Delta(value[index], event_dim=value.dim() - 1))
             for name, value in self.sites.items()
+            if name not in self.masks
         }
+
+
+def _site(buffer: str) -> str:
+    return buffer.removeprefix(OF_MASKS).replace("/", ".")
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,6 +136,7 @@ class SamplerRecord:
         r_hat: the largest rank-normalised split r̂ of any number of a global latent, which
             `fit` computes; None where it is not known, as of one chain.
         ess: the least effective number of draws, bulk or tail, of all chains together.
+        slowest: the number with that r̂, or of one chain with that ESS, as `mask[3]`.
     """
 
     name: str
@@ -123,6 +145,7 @@ class SamplerRecord:
     note: str | None = None
     r_hat: float | None = None
     ess: float | None = None
+    slowest: str | None = None
 
     @property
     def divergences(self) -> int:
@@ -149,7 +172,7 @@ class SamplerRecord:
     def subset(self, places: Sequence[int]) -> Self:
         """The record of some of the chains, without r̂ and effective draws."""
         stats = {name: values[list(places)] for name, values in self.sample_stats.items()}
-        return replace(self, sample_stats=stats, r_hat=None, ess=None)
+        return replace(self, sample_stats=stats, r_hat=None, ess=None, slowest=None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,11 +184,13 @@ class GlobalDraws:
         sampler: how they were made.
         model: the program that they belong to, in evaluation mode, with the parameters that it was
             sampled at.
+        masks: the sites of them inside `mask_particles()`, of a method that samples these too.
     """
 
     samples: Samples
     sampler: SamplerRecord
     model: Any
+    masks: tuple[str, ...] = ()
 
     @property
     def chains(self) -> int:
@@ -175,7 +200,7 @@ class GlobalDraws:
     def guides(self) -> list[SampledGuide]:
         """One guide a chain, which gives its draws."""
         return [
-            SampledGuide({name: values[chain] for name, values in self.samples.items()})
+            SampledGuide({n: values[chain] for n, values in self.samples.items()}, self.masks)
             for chain in range(self.chains)
         ]
 
@@ -207,25 +232,46 @@ class SamplerWarning(UserWarning):
 
 
 def with_convergence(record: SamplerRecord, samples: Mapping[str, Tensor]) -> SamplerRecord:
-    """The record with r̂ and ESS of samples `(C, S, *event)` (Vehtari et al. 2021), by ArviZ."""
+    """The record with r̂ and ESS of samples `(C, S, *event)` (Vehtari et al. 2021), by ArviZ.
+
+    Of zeros and ones, whose quantiles say nothing, the ESS is that of the mean; their sum, the size
+    of a mask, is a number of its own, and what all draws agree on is none.
+    """
     chains, draws = next(iter(samples.values())).shape[:2]
     if not record.are_chains or draws < 4:
         return record
     import xarray as xr  # noqa: PLC0415 - slow, and not needed to import the library
 
     arviz = arviz_library()
-    flat = np.concatenate(
-        [values.reshape(chains, draws, -1).cpu().numpy() for values in samples.values()], -1
-    )
-    named = xr.Dataset({"value": (("chain", "draw", "number"), flat)})
+    names: list[str] = []
+    columns, binary = [], []
+    for site, values in samples.items():
+        flat = values.reshape(chains, draws, -1).cpu().numpy()
+        is_binary = bool(((flat == 0) | (flat == 1)).all())
+        own = [f"{site}[{i}]" for i in range(flat.shape[-1])] if flat.shape[-1] > 1 else [site]
+        if is_binary:
+            flat = np.concatenate([flat, flat.sum(-1, keepdims=True)], -1)
+            moving = (flat != flat[:1, :1]).any((0, 1))
+            flat, own = flat[..., moving], list(compress([*own, f"size of {site}"], moving))
+        names += own
+        columns.append(flat)
+        binary += [is_binary] * len(own)
+    if not names:
+        return record
+    named = xr.Dataset({"value": (("chain", "draw", "number"), np.concatenate(columns, -1))})
     with np.errstate(invalid="ignore", divide="ignore"):
-        sizes = [arviz.ess(named, method=method)["value"].values for method in ("bulk", "tail")]
+        bulk, tail, mean = (
+            arviz.ess(named, method=m)["value"].values for m in ("bulk", "tail", "mean")
+        )
         r_hat = arviz.rhat(named)["value"].values if chains > 1 else None
+    ess = np.nan_to_num(np.where(binary, mean, np.minimum(bulk, tail)))
+    # A number that never moves has none, and is no sign of agreement.
+    worst = -ess if r_hat is None else np.nan_to_num(r_hat, nan=np.inf)
     return replace(
         record,
-        # A number that never moves has none, and is no sign of agreement.
-        r_hat=None if r_hat is None else float(np.nan_to_num(r_hat, nan=np.inf).max()),
-        ess=float(np.nan_to_num(np.stack(sizes)).min()),
+        r_hat=None if r_hat is None else float(worst.max()),
+        ess=float(ess.min()),
+        slowest=names[int(worst.argmax())],
     )
 
 
@@ -234,10 +280,10 @@ def warn_of(record: SamplerRecord) -> None:
     found = []
     if record.r_hat is not None and record.r_hat > MOST_R_HAT:
         found.append(
-            f"the chains of {record.name} disagree: r̂ is up to {record.r_hat:.3f}, and where they "
-            f"agree it is below {MOST_R_HAT}. Their draws may not be those of one posterior: run "
-            "them longer (warmup=, samples=), or look for several modes, such as hidden units that "
-            "can change places"
+            f"the chains of {record.name} disagree: r̂ is up to {record.r_hat:.3f} "
+            f"({record.slowest}), and where they agree it is below {MOST_R_HAT}. Their draws may "
+            "not be those of one posterior: run them longer (warmup=, samples=), or look for "
+            "several modes, such as hidden units that can change places"
         )
     elif record.ess is not None and record.ess < LEAST_ESS:
         found.append(

@@ -128,10 +128,11 @@ class GlobalSites:
         self.dimensions = sum(self.sizes)
 
     @classmethod
-    def of(cls, model: Any, rows: Columns) -> tuple[GlobalSites, Latents]:
-        """The map of a program, and the latents of the run that found it; refuses discrete latents,
-        latents of rows, improper priors and supports that depend on another latent."""
-        latents, again = _continuous(model, rows), _continuous(model, rows)
+    def of(cls, model: Any, rows: Columns, least: int = 1) -> tuple[GlobalSites, Latents]:
+        """The map of a program, and the latents of the run that found it; refuses fewer than the
+        `least`, discrete latents, latents of rows, improper priors and supports that depend on
+        another latent."""
+        latents, again = _continuous(model, rows, least), _continuous(model, rows, least)
         transforms, shapes = {}, {}
         for name, site in latents.shared.items():
             transforms[name] = transform = _transform(site)
@@ -154,7 +155,7 @@ class GlobalSites:
         for name, transform in self.transforms.items():
             change = transform.log_abs_det_jacobian(parts[name], values[name])
             changes.append(change.reshape(*change.shape[:batch], -1).sum(-1))
-        return values, sum(changes[1:], changes[0])
+        return values, sum(changes[1:], changes[0]) if changes else torch.zeros(())
 
     def constrained(self, vectors: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         """θ by site `(…, *event)` of vectors u `(…, D)`, and `log |dθ/du|`, `(…)`."""
@@ -184,12 +185,13 @@ def values_of(latents: Latents) -> dict[str, Any]:
     return {name: site.value for name, site in latents.shared.items()}
 
 
-def _continuous(model: Any, rows: Columns) -> Latents:
+def _continuous(model: Any, rows: Columns, least: int = 1) -> Latents:
     """The latents of a run whose global ones are all real numbers, or a refusal."""
     with torch.no_grad():
         found = latents_of(model, rows)
     refuse_of_rows(found)
-    refuse_none(found.shared)
+    if least:
+        refuse_none(found.shared)
     refuse_discrete(found.shared, "a gradient moves real numbers")
     return found
 

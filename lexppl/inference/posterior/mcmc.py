@@ -1,11 +1,11 @@
 """Global latents by Pyro's Hamiltonian kernels, the masks summed out exactly."""
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Self
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 import pyro
@@ -43,11 +43,13 @@ class Potential:
     draws by the seed, the same at every evaluation.
     """
 
+    least: ClassVar[int] = 1  # Global latents
+
     def __init__(
         self, model: Program, rows: Columns, imputations: int | None = None, seed: int = 0
     ) -> None:
         x, few = rows[0], tuple(column[:1] for column in rows)
-        self._globals, latents = GlobalSites.of(model, few)
+        self.globals, latents = GlobalSites.of(model, few, self.least)
         sites = sites_of_run(model, rows)
         for name, site in latents.shared.items():
             one, every = (tuple(s.distribution.shape()) for s in (site, sites[name]))
@@ -62,7 +64,7 @@ class Potential:
                     f"plate {plate.name!r} draws {plate.size} of its {plate.full_size} entries at "
                     "each run, and the likelihood is of all of them: leave subsample_size out"
                 )
-        self.sites = self._globals.names  # Names of the global latents
+        self.sites = self.globals.names  # Names of the global latents
         self.objective = likelihood_bound(latents, len(x), imputations)
         self._model, self._rows, self._few = weights_first(model), rows, few
         self.fixed: Callable[[], AbstractContextManager[None]] = lambda: seeded(seed, x.device)
@@ -71,14 +73,14 @@ class Potential:
 
     def __call__(self, unconstrained: Mapping[str, Tensor]) -> Tensor:
         """Potential energy U, in nats."""
-        values, log_jacobian = self._globals.of_parts(unconstrained)
-        with self.fixed(), _SummedOut():
+        values, log_jacobian = self.globals.of_parts(unconstrained)
+        with self.fixed(), SummedOut():
             density = log_joint(self._model, values, self.objective, self._rows)
         return -density - log_jacobian
 
     def constrained(self, unconstrained: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """θ = t(u), by name."""
-        return self._globals.of_parts(unconstrained)[0]
+        return self.globals.of_parts(unconstrained)[0]
 
     def with_gradient(self, *numbers: Tensor) -> Columns:
         """U and its gradients by the unconstrained values of each site."""
@@ -94,7 +96,7 @@ class Potential:
         for _ in range(MOST_STARTS):
             with torch.no_grad():
                 trace = pyro.poutine.trace(InitMessenger(strategy)(latents)).get_trace(*self._few)
-            start = self._globals.parts({n: trace.nodes[n]["value"] for n in self.sites})
+            start = self.globals.parts({n: trace.nodes[n]["value"] for n in self.sites})
             if x.is_floating_point():
                 start = {name: value.to(x) for name, value in start.items()}
             found = self.with_gradient(*(start[name] for name in self.sites))
@@ -113,7 +115,7 @@ class Recorded:
     cannot be recorded; :meth:`agrees` finds a recording that is another function.
     """
 
-    def __init__(self, potential: Potential, place: Mapping[str, Tensor]) -> None:
+    def __init__(self, potential: Any, place: Mapping[str, Tensor]) -> None:
         self._potential = potential
         self.constrained = potential.constrained
         self._graph = make_fx(potential.with_gradient)(*self._numbers(place))
@@ -121,7 +123,7 @@ class Recorded:
             fold(self._graph, self._numbers(place))
 
     @classmethod
-    def of(cls, potential: Potential, places: Sequence[Mapping[str, Tensor]]) -> Self | None:
+    def of(cls, potential: Any, places: Sequence[Mapping[str, Tensor]]) -> Self | None:
         """The recording at the first place; None where there is none or it differs at a place."""
         with program_settings(validate=False):
             try:
@@ -197,7 +199,7 @@ class _Replayed(torch.autograd.Function):
         return None, *(outer[0] * gradient for gradient in ctx.saved_tensors)
 
 
-class _SummedOut(Messenger):
+class SummedOut(Messenger):
     """Take away Pyro's mark of sites to be enumerated, as the masks are summed out anyway."""
 
     def _pyro_sample(self, msg: Any) -> None:
@@ -279,7 +281,7 @@ class MCMC:
     @property
     def name(self) -> str:
         """Of the kernel: "NUTS"."""
-        return str(_class_of(self.kernel).__name__)
+        return str(class_of(self.kernel).__name__)
 
     def run(self, model: Any, rows: Columns, *, seed: int, progress: bool) -> GlobalDraws:
         """Draw C chains, as :meth:`PosteriorInference.run`.
@@ -302,9 +304,15 @@ class MCMC:
 
             def chain(energy: Potential | Recorded, start: dict[str, Tensor], seed: int) -> Chain:
                 with seeded(seed, device), program_settings(validate=False):
-                    kernel = _class_of(self.kernel)(potential_fn=energy, **of_kernel)
+                    kernel = class_of(self.kernel)(potential_fn=energy, **of_kernel)
                     kernel.initial_params = start
-                    return _chain(kernel, warmup, self.samples, bar.update)
+                    steps = chain_of(kernel, warmup, self.samples)
+                    try:
+                        while True:
+                            next(steps)
+                            bar.update()
+                    except StopIteration as end:
+                        return cast(Chain, end.value)
 
             chains = []
             # None: silent where standard error is no terminal; a notebook has a bar of its own.
@@ -328,7 +336,7 @@ class MCMC:
 
 
 def _check_kernel(kernel: Any) -> None:
-    kind = _class_of(kernel)
+    kind = class_of(kernel)
     if not (isinstance(kind, type) and issubclass(kind, HMC)):
         raise TypeError(
             "kernel must be the class pyro.infer.NUTS or pyro.infer.HMC, one derived from them, or "
@@ -345,7 +353,7 @@ def _check_kernel(kernel: Any) -> None:
 
 def as_inference(inference: Any) -> PosteriorInference:
     """An inference from `fit(inference=)`: a kernel becomes :class:`MCMC`, a class its default."""
-    kind = _class_of(inference)
+    kind = class_of(inference)
     if isinstance(inference, MCMCKernel) or (
         isinstance(kind, type) and issubclass(kind, MCMCKernel)
     ):
@@ -363,7 +371,7 @@ def as_inference(inference: Any) -> PosteriorInference:
     return found
 
 
-def _class_of(kernel: Any) -> Any:
+def class_of(kernel: Any) -> Any:
     return kernel.func if isinstance(kernel, partial) else kernel
 
 
@@ -398,17 +406,24 @@ class _Trajectory:
         return value
 
 
-def _chain(kernel: HMC, warmup: int, samples: int, drawn: Callable[[], Any]) -> Chain:
-    """The unconstrained draws of one chain, and its statistics by ArviZ's names, `(S,)`."""
+def chain_of(
+    kernel: HMC, warmup: int, samples: int
+) -> Generator[dict[str, Tensor], dict[str, Tensor] | None, Chain]:
+    """The unconstrained draws of one chain, and its statistics by ArviZ's names, `(S,)`, when it is
+    done. Before each draw it yields its place, and goes on from what is sent, where the potential
+    may be another; of None from there."""
     kernel.setup(warmup)
     trajectory = _Trajectory(kernel)
     place, places = kernel.initial_params, []
     steps, accepted, energies = np.zeros(samples, dtype=int), np.zeros(samples), np.zeros(samples)
     mean = 0.0
     for number in range(-warmup, samples):
+        elsewhere = yield place
+        if elsewhere is not None:
+            place = elsewhere
+            kernel.clear_cache()
         trajectory.begin()
         place = kernel.sample(place)
-        drawn()
         if number < 0:
             continue
         places.append(place)

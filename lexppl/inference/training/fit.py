@@ -38,6 +38,7 @@ from lexppl.inference.posterior.global_draws import (
     with_convergence,
 )
 from lexppl.inference.posterior.global_latents import latents_of, refuse_none, refuse_of_rows
+from lexppl.inference.posterior.mask_gibbs import MaskGibbs
 from lexppl.inference.posterior.mcmc import as_inference
 from lexppl.inference.pyro_parameters import (
     ProgramFunction,
@@ -135,7 +136,8 @@ def sampled_fit(model: Any, train: Data, inference: Any, *, seed: int, progress:
     assert isinstance(rows, TensorRows)
     with seeded(seed, rows.columns[0].device), program_settings(validate=True), torch.no_grad():
         refuse_of_rows(found := latents_of(program, tuple(c[:1] for c in rows.columns)))
-        refuse_none(found.shared)
+        if not isinstance(method, MaskGibbs):
+            refuse_none(found.shared)
     _tell_of_fixed(program)
     drawn = method.run(program.eval(), rows.columns, seed=seed, progress=progress)
     record = _with_fixed(with_convergence(drawn.sampler, drawn.samples), program)
@@ -278,8 +280,9 @@ def fit(
             or a function. An automatic guide covers what all rows share. Replicates start from
             copies, whose networks draw weights of their own.
         inference: sample the posterior of what all rows share: `pyro.infer.NUTS` or `HMC`,
-            :class:`MCMC`, or another :class:`PosteriorInference`, given all rows of train;
-            parameters without priors stay. The result has a "replicate" for each chain.
+            :class:`MCMC`, :class:`MaskGibbs`, or another :class:`PosteriorInference`, given all
+            rows of train; parameters without priors stay. The result has a "replicate" for each
+            chain.
         objective: a `pyro.infer.ELBO` with a `differentiable_loss`, the sum over the rows of a
             batch times N/B (:class:`Objective`); :func:`annealed` if None. Under `Trace_ELBO`,
             `TraceMeanField_ELBO` and `TraceEnum_ELBO` particle plates have size one, and a guide
