@@ -20,7 +20,6 @@ from lexppl.compare.importances import (
     GRADIENTS,
     black_box_of,
     check_tables,
-    fit_tabnet,
     gradient_importances,
     library,
     lime_importances,
@@ -56,9 +55,6 @@ def _importances(
 ) -> Importances:
     rows = train[0]
     shared = {"grouping": grouping, "seed": seed, **options}
-    if name == "tabnet":
-        fitted = fit_tabnet(*train, **{"seed": seed, **options})
-        return lambda x: fitted(x, grouping)
     if name == "permutation":
         of_all = permutation_importances(model, rows[:1], train, **shared)
         return lambda x: of_all.expand(len(x), -1)
@@ -71,7 +67,7 @@ def _importances(
 
 
 METHODS = tuple(LIBRARIES)
-"""The methods by name. All but "tabnet" explain a model; `compare` adds "random", the control."""
+"""The methods by name, which explain a model; `compare` adds "random", the control."""
 
 
 def compare(
@@ -125,7 +121,6 @@ def compare(
     - "shap", "lime", "saliency", "integrated_gradients", "gradient_x_input", "permutation": these
       explain a model: the probability of each row's likeliest class, or the response. Integrated
       gradients start from the mean of the training rows; permutation scores the training rows.
-    - "tabnet": fits itself on the training rows.
 
     Args:
         methods: names; or a mapping from names of your own to such a name, to a fit of lexppl
@@ -140,7 +135,7 @@ def compare(
         judge: of :func:`lexppl.evaluation.fit_evalx`; if None it is fitted.
         sizes: the k; 1, 3 and 5 if None, as far as there are entries.
         options: by the method's name in the table, further arguments of its function, such as
-            `{"shap": {"permutations": 5}, "tabnet": {"epochs": 30}}`.
+            `{"shap": {"permutations": 5}, "lime": {"samples": 500}}`.
         fit_options: of both fits, such as `{"epochs": 50, "hidden": (64, 64)}`.
         seconds: by the method's name in the table, what a given fit took.
         draws: masks a row from which E[z | x] is estimated where the distribution does not state
