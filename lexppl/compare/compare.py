@@ -174,7 +174,7 @@ def compare(
         raise ValueError(f"judge has {judge.entries} mask entries; the data have {entries}")
     _check_methods(named, model, test_x)
     shared = {"valid": valid, "seed": seed, "progress": progress, **fit_options}
-    explained = any(_explains_model(what) for what in named.values())
+    explained = any(isinstance(what, str) for what in named.values())
     model, model_seconds = _model_of(model, train, explained, shared)
     if judge is None:
         judge = fit_evalx(train, **shared)
@@ -282,10 +282,6 @@ def _table(data: Table, name: str) -> _Rows:
     return x, y, None, None
 
 
-def _explains_model(what: Compared) -> bool:
-    return isinstance(what, str) and what != "tabnet"
-
-
 def _check_methods(named: Mapping[str, Compared], model: Any, x: Tensor) -> None:
     """Refuse what would fail only after the fits."""
     differentiable = model is None or isinstance(model, nn.Module | FittedPredictor)
@@ -302,7 +298,7 @@ def _check_methods(named: Mapping[str, Compared], model: Any, x: Tensor) -> None
                 f"predictor; model is {type(model).__name__}. Leave the method out, or the model, "
                 "so that one is fitted"
             )
-        if model is not None and _explains_model(what) and what not in GRADIENTS:
+        if model is not None and what not in GRADIENTS:
             black_box_of(model)
 
 
@@ -320,9 +316,7 @@ def _explained(
     if isinstance(what, str):
         started = time.perf_counter()
         method = build(what)
-        fit_seconds = _seconds_since(started, x)
-        if _explains_model(what):
-            fit_seconds += model_seconds
+        fit_seconds = _seconds_since(started, x) + model_seconds
         # The first row also pays for what is compiled or loaded once.
         method(x[:1])
     started = _seconds_since(0.0, x)
