@@ -1,7 +1,7 @@
-"""A table of ten million rows explained chunk by chunk, and a sweep of 64 settings: in one process
-and on a cluster of two workers, with the same numbers.
+"""A table of ten million rows explained chunk by chunk: in one process and on a cluster of two
+workers, with the same numbers.
 
-    python benchmarks/many_rows.py                       # 10 million rows, 64 settings
+    python benchmarks/many_rows.py                       # 10 million rows
     python benchmarks/many_rows.py --rows 1000000
     python benchmarks/many_rows.py --small               # to see that it runs
     python benchmarks/many_rows.py --work folder         # keeps the table for the next run
@@ -21,12 +21,10 @@ import subprocess
 import sys
 import tempfile
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from resource import RUSAGE_SELF, getrusage
 
 import numpy as np
-import torch
 import xarray as xr
 from large_table import table
 from record import Records, options_of, timed
@@ -36,7 +34,6 @@ from lexppl.data import ParquetRows, TableEncoding, read_table
 from lexppl.explanation import explain_to_zarr
 from lexppl.inference import fit
 from lexppl.models import Grouping
-from lexppl.sweeps import sweep
 from lexppl.systems import lex
 
 SAME = ("what", "workers", "size")
@@ -136,22 +133,6 @@ def explained(work: Path, client: object) -> str:
     return found
 
 
-def swept(settings: int, client: object) -> str:
-    """Fit small explainers, and the checksum of their losses and weights."""
-    x = torch.randn(1000, 6, generator=torch.Generator().manual_seed(0))
-    y = (x[:, 0] * x[:, 1] > 0).long()
-    build = partial(lex, 6, classes=2, hidden=(16,), predictor_hidden=(16,))
-    grid = {"penalty": [0.01, 0.02, 0.05, 0.1], "seed": range(settings // 4)}
-    found = sweep(build, (x, y), settings=grid, epochs=10, client=client, progress=False)
-    if len(found.failed):
-        raise RuntimeError(found.failed["error"].iloc[0])
-    digest = hashlib.sha256(found.table["valid_loss"].to_numpy().tobytes())
-    for place in range(len(found)):
-        for values in found.result(place).model.state_dict().values():
-            digest.update(values.numpy().tobytes())
-    return digest.hexdigest()[:16]
-
-
 def work_alone(options: argparse.Namespace) -> None:
     """What a process of its own does; it prints what came as JSON."""
     with ExitStack() as stack:
@@ -165,18 +146,15 @@ def work_alone(options: argparse.Namespace) -> None:
                 )
             )
             client = stack.enter_context(Client(cluster))
-        if options.alone == "explained":
-            found = explained(options.work, client)
-        else:
-            found = swept(options.settings, client)
+        found = explained(options.work, client)
         held = [peak(), *(client.run(peak).values() if client is not None else [])]
     print(json.dumps({"checksum": found, "megabytes": max(held)}))
 
 
 def in_a_process(run: dict[str, object], options: argparse.Namespace) -> dict[str, object]:
     """Start a process for a run, and what it printed and took."""
-    words = ["--alone", run["what"], "--workers", str(WORKERS[str(run["workers"])])]
-    words += ["--work", str(options.work), "--settings", str(options.settings)]
+    words = ["--alone", "--workers", str(WORKERS[str(run["workers"])])]
+    words += ["--work", str(options.work)]
     taken: dict[str, float] = {}
     command = [sys.executable, __file__, *map(str, words)]
     with timed(taken):
@@ -194,30 +172,26 @@ def in_a_process(run: dict[str, object], options: argparse.Namespace) -> dict[st
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=10_000_000)
-    parser.add_argument("--settings", type=int, default=64, help="of the sweep, a multiple of 4")
     parser.add_argument("--epochs", type=int, default=20, help="of the explainer's fit")
     parser.add_argument("--work", type=Path, help="folder of the table; else a temporary one")
-    parser.add_argument("--alone", choices=("explained", "swept"), help=argparse.SUPPRESS)
+    parser.add_argument("--alone", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--workers", type=int, default=0, help=argparse.SUPPRESS)
     if "--alone" in sys.argv:
         work_alone(parser.parse_args())
         return
-    options = options_of(parser, {"rows": 2500, "settings": 4, "epochs": 2})
+    options = options_of(parser, {"rows": 2500, "epochs": 2})
     records = Records("many_rows", SAME, LINE, options)
     with tempfile.TemporaryDirectory() as temporary:
         options.work = Path(temporary) if options.work is None else options.work / str(options.rows)
-        sizes = {"explained": options.rows, "swept": options.settings}
-        runs = [{"what": w, "workers": n, "size": sizes[w]} for w in sizes for n in WORKERS]
-        due = records.due(runs)
-        if any(run["what"] == "explained" for run in due):
+        runs = [{"what": "explained", "workers": n, "size": options.rows} for n in WORKERS]
+        if due := records.due(runs):
             make_table(options.work / "table", options.rows)
             make_explainer(options.work, options.epochs)
         for run in due:
             records.add({**run, **in_a_process(run, options)})
     found = json.loads((options.results / "many_rows.json").read_text())
-    for what, size in sizes.items():
-        same = {r["checksum"] for r in found if (r["what"], r["size"]) == (what, size)}
-        print(f"{what}, {size}: {'the same numbers' if len(same) == 1 else 'DIFFERENT NUMBERS'}")
+    same = {r["checksum"] for r in found if r["size"] == options.rows}
+    print(f"{options.rows} rows: {'the same numbers' if len(same) == 1 else 'DIFFERENT NUMBERS'}")
 
 
 if __name__ == "__main__":

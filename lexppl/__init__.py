@@ -37,4 +37,4 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     modules = "compare data distributions evaluation explanation inference models plots saving"
-    return sorted([*__all__, *modules.split(), "sweeps", "systems", "tabular", "__version__"])
+    return sorted([*__all__, *modules.split(), "systems", "tabular", "__version__"])

@@ -31,7 +31,7 @@ class ThreadLock(ContextDecorator):
     def __enter__(self) -> None:
         if self._forked_while_held:
             raise RuntimeError(
-                "this process was forked while another thread was in fit, explain or a sweep, and "
+                "this process was forked while another thread was in fit or explain, and "
                 "has the handlers, modes and λ of that call: fork before such calls, or start the "
                 "process by multiprocessing.get_context('spawn')"
             )

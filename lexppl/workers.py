@@ -81,7 +81,7 @@ def outcomes(
     except BrokenProcessPool as error:
         raise RuntimeError(
             f"a process of jobs={jobs} was killed, as by a system short of memory; what was "
-            "written before, chunks of a store or fits in a folder, stays, and the same call goes "
+            "written before stays, and the same call goes "
             "on with the rest: with fewer jobs, if memory was short"
         ) from error
 

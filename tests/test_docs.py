@@ -214,7 +214,8 @@ def test_scaling(followed, tmp_path):
     assert path.penalty in path.table["penalty"].tolist() and len(path.table) == 5
     assert len(path.fitted.history) == 1
     assert names["compiled"].reasons == ()
-    assert len(names["found"].table) == 4
+    losses = names["table"]["valid_loss"]
+    assert len(losses) == 4 and names["best"].best_valid[0] == losses.min()
     assert names["posterior"]["sample_stats"].sizes["row"] == 400
     assert any((tmp_path / "state").rglob("state.pt"))
 

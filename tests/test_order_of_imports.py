@@ -25,7 +25,6 @@ ORDER["models"] = {*ORDER["inference"], "data"}
 ORDER["systems"] = {*ORDER["models"], "models", "inference"}
 ORDER["explanation"] = {*ORDER["systems"], "systems", "arviz_compatibility"}
 ORDER["evaluation"] = {*ORDER["explanation"], "explanation"}
-ORDER["sweeps"] = {*ORDER["systems"], "systems", "saving"}
 ORDER["tabular"] = {*ORDER["evaluation"], "evaluation", "saving", "plots"}
 ORDER["compare"] = {*ORDER["tabular"], "tabular"}
 ORDER["cli"] = {*ORDER["compare"], "compare"}

@@ -1,8 +1,6 @@
 """Tasks give the same wherever they run: here, in processes, on a cluster."""
 
 import time
-import warnings
-from functools import partial
 from threading import Thread
 
 import pytest
@@ -10,8 +8,6 @@ import torch
 
 from lexppl.explanation import explain_to_zarr, open_posterior
 from lexppl.inference.contexts import seeded
-from lexppl.sweeps import SweepWarning, sweep
-from lexppl.systems import lex
 from lexppl.workers import fixed_threads, outcomes
 from tests.explanation.many_rows.fitted import assert_same, fitted, rows
 
@@ -84,27 +80,13 @@ def test_arguments_are_taken_as_they_are_needed():
     ended.close()
 
 
-X = torch.randn(150, 3, generator=torch.Generator().manual_seed(0))
-SWEEP = {"settings": {"k": [1, 2, 7], "seed": [0, 1]}, "epochs": 2, "progress": False}
-
-
-def swept(**where):
-    small = partial(lex, 3, classes=2, hidden=(4,), predictor_hidden=(4,))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", SweepWarning)
-        return sweep(small, (X, (X[:, 0] > 0).long()), **SWEEP, **where)
-
-
-def assert_alike(one, other):
-    left, right = (found.table.drop(columns="seconds") for found in (one, other))
-    assert left.equals(right)
-    for place in one.fits:
-        states = [found.result(place).model.state_dict() for found in (one, other)]
-        assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
-
-
-def test_processes_here_give_the_numbers_of_one():
-    assert_alike(swept(), swept(jobs=2))
+def test_processes_here_give_the_numbers_of_one(tmp_path):
+    how = {"draws": 2, "rows_per_chunk": 1000, "progress": False}
+    here, there = (
+        explain_to_zarr(fitted(), rows()[0], tmp_path / str(jobs), jobs=jobs, **how)
+        for jobs in (1, 2)
+    )
+    assert_same(open_posterior(here), open_posterior(there))
 
 
 @pytest.mark.complete
@@ -118,7 +100,6 @@ def test_a_cluster_gives_the_numbers_of_one_process(tmp_path, processes):
         distributed.LocalCluster(**size, processes=processes, dashboard_address=None) as cluster,
         distributed.Client(cluster) as client,
     ):
-        assert_alike(swept(), swept(client=client, folder=tmp_path / "fits"))
         options = {"draws": 2, "rows_per_chunk": 1000, "client": client, "progress": False}
         there = explain_to_zarr(fitted(), x.split(900), tmp_path / "there", **options)
         with pytest.raises(ValueError, match="x must have 4 features"):

@@ -229,6 +229,5 @@ LIBRARIES: Mapping[str, str | None] = {
     "integrated_gradients": "captum",
     "gradient_x_input": "captum",
     "permutation": None,
-    "tabnet": "pytorch_tabnet",
 }
 """Names, and the library that each needs beyond lexppl's own."""

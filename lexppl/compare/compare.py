@@ -20,7 +20,6 @@ from lexppl.compare.importances import (
     GRADIENTS,
     black_box_of,
     check_tables,
-    fit_tabnet,
     gradient_importances,
     library,
     lime_importances,
@@ -56,9 +55,6 @@ def _importances(
 ) -> Importances:
     rows = train[0]
     shared = {"grouping": grouping, "seed": seed, **options}
-    if name == "tabnet":
-        fitted = fit_tabnet(*train, **{"seed": seed, **options})
-        return lambda x: fitted(x, grouping)
     if name == "permutation":
         of_all = permutation_importances(model, rows[:1], train, **shared)
         return lambda x: of_all.expand(len(x), -1)
@@ -71,7 +67,7 @@ def _importances(
 
 
 METHODS = tuple(LIBRARIES)
-"""The methods by name. All but "tabnet" explain a model; `compare` adds "random", the control."""
+"""The methods by name, which explain a model; `compare` adds "random", the control."""
 
 
 def compare(
@@ -125,7 +121,6 @@ def compare(
     - "shap", "lime", "saliency", "integrated_gradients", "gradient_x_input", "permutation": these
       explain a model: the probability of each row's likeliest class, or the response. Integrated
       gradients start from the mean of the training rows; permutation scores the training rows.
-    - "tabnet": fits itself on the training rows.
 
     Args:
         methods: names; or a mapping from names of your own to such a name, to a fit of lexppl
@@ -140,7 +135,7 @@ def compare(
         judge: of :func:`lexppl.evaluation.fit_evalx`; if None it is fitted.
         sizes: the k; 1, 3 and 5 if None, as far as there are entries.
         options: by the method's name in the table, further arguments of its function, such as
-            `{"shap": {"permutations": 5}, "tabnet": {"epochs": 30}}`.
+            `{"shap": {"permutations": 5}, "lime": {"samples": 500}}`.
         fit_options: of both fits, such as `{"epochs": 50, "hidden": (64, 64)}`.
         seconds: by the method's name in the table, what a given fit took.
         draws: masks a row from which E[z | x] is estimated where the distribution does not state
@@ -179,7 +174,7 @@ def compare(
         raise ValueError(f"judge has {judge.entries} mask entries; the data have {entries}")
     _check_methods(named, model, test_x)
     shared = {"valid": valid, "seed": seed, "progress": progress, **fit_options}
-    explained = any(_explains_model(what) for what in named.values())
+    explained = any(isinstance(what, str) for what in named.values())
     model, model_seconds = _model_of(model, train, explained, shared)
     if judge is None:
         judge = fit_evalx(train, **shared)
@@ -287,10 +282,6 @@ def _table(data: Table, name: str) -> _Rows:
     return x, y, None, None
 
 
-def _explains_model(what: Compared) -> bool:
-    return isinstance(what, str) and what != "tabnet"
-
-
 def _check_methods(named: Mapping[str, Compared], model: Any, x: Tensor) -> None:
     """Refuse what would fail only after the fits."""
     differentiable = model is None or isinstance(model, nn.Module | FittedPredictor)
@@ -307,7 +298,7 @@ def _check_methods(named: Mapping[str, Compared], model: Any, x: Tensor) -> None
                 f"predictor; model is {type(model).__name__}. Leave the method out, or the model, "
                 "so that one is fitted"
             )
-        if model is not None and _explains_model(what) and what not in GRADIENTS:
+        if model is not None and what not in GRADIENTS:
             black_box_of(model)
 
 
@@ -325,9 +316,7 @@ def _explained(
     if isinstance(what, str):
         started = time.perf_counter()
         method = build(what)
-        fit_seconds = _seconds_since(started, x)
-        if _explains_model(what):
-            fit_seconds += model_seconds
+        fit_seconds = _seconds_since(started, x) + model_seconds
         # The first row also pays for what is compiled or loaded once.
         method(x[:1])
     started = _seconds_since(0.0, x)

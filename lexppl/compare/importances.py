@@ -1,10 +1,7 @@
-"""Importances by SHAP, LIME, gradients, permutation and TabNet, and what these methods share."""
+"""Importances by SHAP, LIME, gradients and permutation, and what these methods share."""
 
 from __future__ import annotations
 
-import contextlib
-import io
-import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, get_args
 
@@ -12,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lexppl.argument_checks import fraction, int_at_least, refuse_not_finite, shaped
+from lexppl.argument_checks import int_at_least, refuse_not_finite, shaped
 from lexppl.distributions.support import distribution_targets
 from lexppl.evaluation.judges import FittedPredictor
 from lexppl.extras import extra_library
@@ -192,64 +189,6 @@ def lime_importances(
             columns, weights = zip(*explained.local_exp[label], strict=True)
             found[n, list(columns)] = weights
     return grouped_importances(torch.from_numpy(found).to(x), grouping)
-
-
-def fit_tabnet(
-    x: Tensor,
-    y: Tensor,
-    *,
-    epochs: int = 100,
-    batch_size: int = 1024,
-    patience: int = 10,
-    valid: float = 0.2,
-    seed: int = 0,
-    **settings: Any,
-) -> Callable[[Tensor, Grouping | None], Tensor]:
-    """TabNet at its defaults: rows and a grouping to importances (Arik, Pfister 2021)."""
-    check_tables(None, x=x)
-    for name, count in (("epochs", epochs), ("batch_size", batch_size), ("patience", patience)):
-        int_at_least(name, count)
-    held = round(len(x) * fraction("valid", valid, of="the rows"))
-    if y.shape != x.shape[:1] or not 1 <= held < len(x) - 1:
-        raise ValueError(
-            f"y must have shape ({len(x)},), and valid leave rows to fit and to validate; they are "
-            f"{tuple(y.shape)} and {valid!r}"
-        )
-    models = library("pytorch_tabnet.tab_model")
-    labels = not y.is_floating_point()
-    estimator = models.TabNetClassifier if labels else models.TabNetRegressor
-    rows = x.detach().float().cpu().numpy()
-    target = y.detach().cpu().numpy() if labels else y.detach().float().cpu().numpy()[:, None]
-    order = np.random.default_rng(seed).permutation(len(x))
-    validating, fitting = order[:held], order[held:]
-    if labels:
-        # The library refuses validation labels that it has not fitted.
-        validating = validating[np.isin(target[validating], target[fitting])]
-    size = min(batch_size, len(fitting))
-    with seeded(int_at_least("seed", seed, 0), x.device), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        network = estimator(seed=seed, verbose=0, device_name=x.device.type, **settings)
-        # The library prints where it stopped, whatever `verbose` is.
-        with contextlib.redirect_stdout(io.StringIO()):
-            network.fit(
-                rows[fitting],
-                target[fitting],
-                eval_set=[(rows[validating], target[validating])],
-                max_epochs=epochs,
-                patience=patience,
-                batch_size=size,
-                virtual_batch_size=min(128, size),
-                # Its batch normalisation cannot take one row alone.
-                drop_last=len(fitting) % size == 1,
-                compute_importance=False,
-            )
-
-    def importances(x: Tensor, grouping: Grouping | None) -> Tensor:
-        with seeded(0, x.device):
-            masks, _ = network.explain(x.detach().float().cpu().numpy())
-        return grouped_importances(torch.from_numpy(np.asarray(masks)).to(x), grouping)
-
-    return importances
 
 
 GRADIENTS: Mapping[str, str] = {

@@ -13,9 +13,9 @@ RUN = ["--epochs", "40", "--replicates", "2", "--draws", "3", "--quiet", "--drop
 def table(folder, response=False):
     """y is decided by a, and of its three other columns none matters."""
     draw = np.random.default_rng(0)
-    frame = pd.DataFrame(draw.normal(size=(400, 4)), columns=list("abcd"))
+    frame = pd.DataFrame(draw.normal(size=(200, 4)), columns=list("abcd"))
     signal = 3 * frame["a"]
-    noise = draw.normal(size=400)
+    noise = draw.normal(size=200)
     frame["y"] = signal + 0.1 * noise if response else np.where(signal > 0, "up", "down")
     frame.to_csv(folder / "table.csv", index=False)
     return folder / "table.csv"
@@ -26,7 +26,7 @@ def test_the_features_that_are_enough_are_written_row_by_row(tmp_path, capsys, r
     out, path = tmp_path / "out", table(tmp_path, response)
     assert main(["explain", str(path), "--out", str(out), *RUN, "--guarantee", "0.9"]) == 0
     found = pd.read_csv(out / "certified.csv", keep_default_na=False)
-    assert sorted(found["row"]) == list(range(400))
+    assert sorted(found["row"]) == list(range(200))
     assert (found["bound"] == 0.9).all()
     counts = found["features"].map(lambda row: len(row.split("; ")) if row else 0)
     assert (found["size"] == counts).all()
@@ -36,7 +36,7 @@ def test_the_features_that_are_enough_are_written_row_by_row(tmp_path, capsys, r
     assert found["size"][far].mean() < 2
     printed = capsys.readouterr().out
     stays = "moves by at most" if response else "the predicted label stays as it is"
-    sentence = f"{found['size'].mean():.1f} of 4 features on average, in 400 of 400 held-out rows"
+    sentence = f"{found['size'].mean():.1f} of 4 features on average, in 200 of 200 held-out rows"
     for text in (" ".join(printed.split()), " ".join(page_of(out).split())):
         assert sentence in text and stays in text and "at confidence 0.9" in text
 

@@ -1,11 +1,13 @@
 """`lexppl explain` with a posterior of the weights."""
 
 import sys
+from functools import partial
 
 import arviz
 import numpy as np
 import pandas as pd
 import pytest
+from pyro.infer import NUTS
 
 import lexppl
 from lexppl.arviz_compatibility import group_of
@@ -26,6 +28,9 @@ def table(tmp_path, monkeypatch):
     frame = pd.DataFrame(x, columns=["age", "dose", "noise"]).assign(outcome=label)
     frame.to_csv(tmp_path / "table.csv", index=False)
     monkeypatch.setattr(global_posterior, "CHAIN", 6)
+    monkeypatch.setattr(global_posterior, "NUTS", partial(NUTS, max_tree_depth=3))
+    # Of a posterior each mask is a run of the program.
+    monkeypatch.setattr("lexppl.cli.results.single_rows.ROW_MASKS", 4)
     monkeypatch.setattr(sys.modules["lexppl.tabular.fit_plan"], "MOST_EPOCHS", 2)
     monkeypatch.chdir(tmp_path)
     return tmp_path / "table.csv"

@@ -12,7 +12,6 @@ from torch import nn
 
 from lexppl.compare.importances import (
     GRADIENTS,
-    fit_tabnet,
     gradient_importances,
     lime_importances,
     permutation_importances,
@@ -213,26 +212,6 @@ def test_lime_takes_two_valued_columns_as_categories():
     assert found.shape == (4, 3) and found.argmax(1).tolist() == [2] * 4
 
 
-@pytest.mark.complete
-def test_tabnet_finds_the_feature_that_decides():
-    x = table(rows=600, dtype=torch.float32)
-    fitted = fit_tabnet(x, (x[:, 2] > 0.5).long(), epochs=25, batch_size=128, n_d=4, n_a=4)
-    found = fitted(x[:50], None)
-    assert found.shape == (50, 4) and bool((found >= 0).all())
-    assert int(found.mean(0).argmax()) == 2
-    grouped = fitted(x[:50], Grouping([0, 1, 0, 1]))
-    torch.testing.assert_close(grouped, found[:, :2] + found[:, 2:])
-
-
-def test_tabnet_of_responses_and_odd_sizes():
-    x = table(rows=131, dtype=torch.float64)
-    found = fit_tabnet(x, x[:, 1], epochs=2, batch_size=52)(x[:3], None)
-    assert found.shape == (3, 4) and found.dtype == torch.float64
-    rare = torch.zeros(131, dtype=torch.long)
-    rare[5] = 1
-    assert fit_tabnet(x, rare, epochs=1)(x[:3], None).shape == (3, 4)
-
-
 def states():
     return random.getstate(), str(np.random.get_state()), torch.get_rng_state().tolist()  # noqa: NPY002
 
@@ -245,7 +224,6 @@ DRAWING = {
     "permutation": lambda x, y, seed: permutation_importances(
         third_decides, x[:2], (x, y), seed=seed
     ),
-    "tabnet": lambda x, y, seed: fit_tabnet(x, y, epochs=1, seed=seed)(x[:2], None),
 }
 
 
@@ -306,8 +284,6 @@ SHAP = partial(shap_importances, third_decides)
         ),
         (lambda: permutation_importances(third_decides, X, (X, X[:, 0])), "must have labels"),
         (lambda: permutation_importances(LINEAR, X, (X, Y)), "scored must have responses"),
-        (lambda: fit_tabnet(X, Y[:5]), r"y must have shape \(60,\)"),
-        (lambda: fit_tabnet(X, Y, valid=1.0), "valid must be a share"),
         (lambda: shap_importances(3, X, X), "a black box must be"),
     ],
 )

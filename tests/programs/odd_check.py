@@ -12,7 +12,7 @@ from torch import Tensor
 from lexppl.explanation import explain
 from lexppl.inference import Enumerate, LeaveOneOut, NestedIWAE, ScoreFunction
 from tests.programs.brute_force import Run, UndefinedError
-from tests.programs.enumeration import Case, expected
+from tests.programs.enumeration import forced, gradients_of
 from tests.programs.odd_programs import IMPUTATIONS, MASKS, OddProgram
 
 MOST_DRAWS, MOST_LISTED = 256, 4096
@@ -94,7 +94,8 @@ def compared(program: OddProgram, gradient: bool) -> Verdict:
         one = Run(functions, p, 1, 1, MOST_LISTED)
         evidence = one.log_evidence()
         if program.masks * program.imputations > 1:
-            found, wanted = Run(_unscaled(whole).functions, p, 1, 1, MOST_LISTED).limits()
+            plain = Run(_unscaled(whole).functions, p, 1, 1, MOST_LISTED) if one.scaled else one
+            found, wanted = plain.limits()
             if abs(found - wanted) > CLOSE:
                 return Verdict("wrong", f"tends to {found:.6f}, and log p(y) is {wanted:.6f}")
         for check in (listed, explained):
@@ -118,7 +119,7 @@ def compared(program: OddProgram, gradient: bool) -> Verdict:
     draws = Run(functions, p, particles, program.imputations, MOST_LISTED).draws
     if draws > MOST_DRAWS:
         return Verdict("large", f"{draws} draws")
-    expectation, slopes = of_all_draws(program)
+    expectation, slopes = of_all_draws(program, gradient)
     if abs(float(expectation - value.detach())) > CLOSE:
         return Verdict("wrong", f"value {expectation:.6f} in place of {float(value.detach()):.6f}")
     if gradient and value.requires_grad:
@@ -200,8 +201,9 @@ def _unscaled(program: OddProgram) -> OddProgram:
     return replace(program, model=model, guide=guide)
 
 
-def of_all_draws(program: OddProgram) -> tuple[Tensor, dict[str, Tensor]]:
-    """The library's value and gradient over all its draws, and all rows that its plates draw."""
+def of_all_draws(program: OddProgram, gradient: bool) -> tuple[Tensor, dict[str, Tensor]]:
+    """The library's value, and gradient if wanted, over all its draws, and all rows that its plates
+    draw."""
     subsets: list[dict] = [{}]
     if program.subsample:
         ((name, size),) = program.subsample.items()
@@ -209,10 +211,21 @@ def of_all_draws(program: OddProgram) -> tuple[Tensor, dict[str, Tensor]]:
     particles = program.masks * program.samples
     score = particles == 1 or len(program.model) % 2
     elbo = objective(program, ScoreFunction(baseline=-0.8) if score else LeaveOneOut())
-    found = []
+    total = torch.zeros((), dtype=torch.double)
+    slopes = {name: torch.zeros_like(value) for name, value in program.parameters().items()}
     for subset in subsets:
-        model, guide = replace(program, subsample={}, subset=subset).functions
-        case = Case(model, program.parameters(), guide)
-        found.append(expected(case, elbo, particles, program.imputations))
-    mean = torch.stack([value for value, _ in found]).mean()
-    return mean, {n: torch.stack([g[n] for _, g in found]).mean(0) for n in found[0][1]}
+        functions = replace(program, subsample={}, subset=subset).functions
+        p = program.parameters()
+        with torch.no_grad():
+            run = Run(functions, p, particles, program.imputations, MOST_LISTED)
+            weights = run.log_probability().exp() / len(subsets)
+        with pyro.validation_enabled(False), torch.set_grad_enabled(gradient):
+            for place, weight in enumerate(weights):
+                values = {name: value[place] for name, value in run.values.items()}
+                leaves = {name: v.detach().requires_grad_() for name, v in p.items()}
+                model, guide = (forced(one, values) for one in functions)
+                value = -elbo.differentiable_loss(model, guide, leaves)
+                total = total + weight * value.detach()
+                for name, part in gradients_of(value, leaves).items():
+                    slopes[name] = slopes[name] + weight * part
+    return total, slopes

@@ -205,11 +205,14 @@ BROKEN = [
 ]
 
 
+def of(key):
+    """A seed and its odd program; of a name 0 and the refused program."""
+    return (0, REFUSED[key][0]) if key in REFUSED else (key, odd_program(key))
+
+
 @pytest.fixture(scope="module")
 def met_by_row():
-    """The programs whose sites are matched with each row."""
-    programs = [(seed, odd_program(seed)) for seed in range(SHARDS * PROGRAMS)]
-    programs += [(0, program) for program, _ in REFUSED.values()]
+    """Keys of :func:`of`: the programs whose sites are matched with each row."""
     found = defaultdict(list)
     whole = grammar.matched
     with pytest.MonkeyPatch.context() as patch:
@@ -217,17 +220,17 @@ def met_by_row():
         patch.setattr(
             grammar, "matched", lambda k, p, *words: met.append((k, p)) or whole(k, p, *words)
         )
-        for seed, program in programs:
+        for key in (*range(SHARDS * PROGRAMS), *REFUSED):
             met.clear()
-            first_look(program)
+            first_look(of(key)[1])
             for row in set(met):
-                found[row].append((seed, program))
+                found[row].append(key)
     return found
 
 
 @pytest.mark.parametrize(("how", "kind", "place"), BROKEN)
 def test_a_broken_row_is_noticed(how, kind, place, monkeypatch, met_by_row):
-    met = met_by_row[kind, place]
+    met = list(map(of, met_by_row[kind, place]))
     assert met
     rows = [rule for rule in grammar.GRAMMAR if (rule.kind, rule.place) != (kind, place)]
     if how == "accepted":

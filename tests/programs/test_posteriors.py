@@ -24,7 +24,7 @@ from tests.programs.odd_check import raised_by_lexppl
 from tests.programs.posterior_check import Reference, missing, posterior_program, survey, verdict
 from tests.programs.posterior_programs import KINDS, PosteriorProgram
 
-DEFAULT, COMPLETE = 18, 24
+DEFAULT, COMPLETE = 15, 27
 """Programs of each kind in the default tier, and further ones in the complete tier. A table of
 6,000 is printed by `python -m tests.programs.posterior_check 180`, in half an hour of a core."""
 NOT_LISTED = {"an improper prior", "rows, drawn imputations", "shared masks, drawn imputations"}
