@@ -43,9 +43,24 @@ POOL_STEPS, POOL_RATE, POOL_ROWS, POOL_SETS = 50, 8.0, 3000, 8
 are found by."""
 DISPERSIONS = np.geomspace(1e-6, 10.0, 22)  # Of counts; the first is a Poisson's
 LEAST = 1e-4  # Probability of a label
+OF_SPREAD = {"loss": "gamma", "max_iter": 6, "learning_rate": 0.25, "min_samples_leaf": 40}
+LEAST_SPREAD = 1e-3
 
 
-class _Labels:
+class _Family:
+    """What y is: outputs of predictors, their losses, and the density of y given them."""
+
+    width = 1
+
+    def loss(self, outputs: Tensor, rows: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def pooled_loss(self, outputs: Tensor, rows: Tensor, share: Tensor) -> Tensor:
+        """The mean loss of rows by each set of columns, `(S,)`."""
+        return self.loss(outputs, rows) @ share
+
+
+class _Labels(_Family):
     """Labels by their shares, or a black box's probabilities, `(N, C)`; outputs are log p."""
 
     def __init__(self, share: Tensor, trees: dict[str, Any]) -> None:
@@ -75,10 +90,11 @@ class _Labels:
         return held.argmax(-1) != self.y[rows].argmax(-1)
 
 
-class _Responses:
-    """Responses `(N,)`, normal or Student's t; outputs are means, in units of their spread."""
+class _Responses(_Family):
+    """Responses `(N,)`, normal or Student's t; outputs are means and logs of scales, in units of
+    their spread: what a column leaves open may be wider in some rows than in others."""
 
-    width = 1
+    width = 2
 
     def __init__(self, y: Tensor, likelihood: Likelihood | None, trees: dict[str, Any]) -> None:
         from sklearn import dummy, ensemble, linear_model  # noqa: PLC0415 - slow to import
@@ -87,6 +103,7 @@ class _Responses:
         spread = float(usual.get_parameter("log_scale").detach().exp())
         heavy = isinstance(likelihood or usual, StudentTLikelihood)
         self.degrees, self.unit = 4.0 if heavy else math.inf, math.log(spread)
+        self.scale_of_distance = 1.0 if heavy else math.sqrt(math.pi / 2.0)
         self.target = (y.double() - centre) / spread
         self.y = self.target.numpy()
         self.base = dummy.DummyRegressor(strategy="median" if heavy else "mean")
@@ -95,33 +112,52 @@ class _Responses:
         self.boosting = ensemble.HistGradientBoostingRegressor(**trees, loss=loss)
 
     def loss(self, outputs: Tensor, rows: Tensor) -> Tensor:
-        square = (outputs[..., 0] - self.target[rows].to(outputs)).square()
+        return self._loss((outputs[..., 0] - self.target[rows].to(outputs)).square())
+
+    def _loss(self, square: Tensor) -> Tensor:
         if math.isinf(self.degrees):
             return square / 2.0
         return (self.degrees + 1.0) / 2.0 * (square / self.degrees).log1p()
 
-    def learned(self, kind: Any, x: Array, rows: Array, weight: Array, new: Array) -> Array:
-        return np.asarray(_fitted(kind, x, self.y[rows], weight).predict(new)[:, None])
+    def pooled_loss(self, outputs: Tensor, rows: Tensor, share: Tensor) -> Tensor:
+        log_scale = outputs[..., 1]
+        square = (outputs[..., 0] - self.target[rows].to(outputs)).square()
+        square = square * (-2.0 * log_scale).exp()
+        likeliest = self._variance(square.detach().double().numpy(), share.double().numpy())
+        square = square / torch.from_numpy(likeliest).to(outputs)[:, None]
+        return (self._loss(square) + log_scale) @ share
 
-    def log_density(self, held: Array, rows: Array, others: Array, known: Array, w: Array) -> Array:
-        square, share = np.square(others[..., 0] - self.y[known]), w / w.sum()
+    def _variance(self, square: Array, share: Array) -> Array:
+        """The squared scale of each set under which squares `(S, N)` are likeliest, `(S,)`."""
         variance = np.maximum(square @ share, 1e-12)
         for _ in range(30 * (self.degrees < math.inf)):
             far = (self.degrees + 1.0) / (self.degrees + square / variance[:, None])
             variance = np.maximum((far * square) @ share, 1e-12)
-        scale = np.sqrt(variance)[:, None]
+        return np.asarray(variance)
+
+    def learned(self, kind: Any, x: Array, rows: Array, weight: Array, new: Array) -> Array:
+        from sklearn import clone  # noqa: PLC0415 - slow to import
+
+        fitted = _fitted(kind, x, self.y[rows], weight)
+        far = np.abs(self.y[rows] - fitted.predict(x)) + LEAST_SPREAD
+        spread = np.full(len(new), np.average(far, weights=weight))
+        if kind is self.boosting:
+            spread = _fitted(clone(kind).set_params(**OF_SPREAD), x, far, weight).predict(new)
+        return np.stack([fitted.predict(new), np.log(self.scale_of_distance * spread)], -1)
+
+    def log_density(self, held: Array, rows: Array, others: Array, known: Array, w: Array) -> Array:
+        square = np.square((others[..., 0] - self.y[known]) * np.exp(-others[..., 1]))
+        scale = np.exp(held[..., 1]) * np.sqrt(self._variance(square, w / w.sum()))[:, None]
         law = stats.norm if math.isinf(self.degrees) else stats.t(self.degrees)
-        each = law.logpdf((held[..., 0] - self.y[rows]) / scale)
-        return np.asarray(each - np.log(scale) - self.unit)
+        density = law.logpdf((held[..., 0] - self.y[rows]) / scale)
+        return np.asarray(density - np.log(scale) - self.unit)
 
     def errors(self, held: Array, rows: Array) -> Array:
         return np.asarray(np.abs(held[..., 0] - self.y[rows]) * math.exp(self.unit))
 
 
-class _Counts:
+class _Counts(_Family):
     """Counts `(N,)`, negative binomial; outputs are logs of means."""
-
-    width = 1
 
     def __init__(self, y: Tensor, trees: dict[str, Any]) -> None:
         from sklearn import dummy, ensemble, linear_model  # noqa: PLC0415 - slow to import
@@ -222,6 +258,8 @@ def held_out_scores(
             every[3:, of_networks] = _networks(
                 scaled, place, read[of_networks], family, start, part, weight, seed
             )
+            if isinstance(family, _Responses):  # A network learns means.
+                every[3:, ..., 1] = every[2, ..., 1]
         return _pooled(family, every, of_networks, part, weight, seed)
 
 
@@ -329,17 +367,19 @@ def _pooled(
         for sets in alike:
             some = sets[np.unique(np.linspace(0, len(sets) - 1, POOL_SETS).astype(int))]
             others = torch.from_numpy(every[:, some[:, None], rows]).float()
-            weight = torch.full((len(every),), 1.0 / len(every))
+            # Labels have their outputs averaged alike, responses means and scales each by itself.
+            alone = isinstance(family, _Responses)
+            weight = torch.full((len(every), family.width if alone else 1), 1.0 / len(every))
             for _ in range(POOL_STEPS):
-                outputs = torch.einsum("q,qsno->sno", weight, others).requires_grad_()
-                loss = family.loss(outputs, torch.from_numpy(rows)) @ share
-                # Of responses with the likeliest scale: the log-likelihood is −½ log of the loss.
-                loss = loss.log() / 2.0 if isinstance(family, _Responses) else loss
+                outputs = (weight[:, None, None] * others).sum(0).requires_grad_()
+                loss = family.pooled_loss(outputs, torch.from_numpy(rows), share)
                 (slope,) = torch.autograd.grad(loss.mean(), outputs)
-                weight = weight * (-rate * torch.einsum("qsno,sno->q", others, slope)).exp()
-                weight = weight / weight.sum()
+                downhill = torch.einsum("qsno,sno->qo", others, slope)
+                downhill = downhill if alone else downhill.sum(1, keepdim=True)
+                weight = weight * (-rate * downhill).exp()
+                weight = weight / weight.sum(0)
             of_known, of_held = (
-                np.einsum("q,qsno->sno", weight.double().numpy(), every[:, sets[:, None], places])
+                (weight.double().numpy()[:, None, None] * every[:, sets[:, None], places]).sum(0)
                 for places in (known, held)
             )
             place = np.ix_(sets, held)

@@ -506,3 +506,16 @@ def test_errors_are_of_labels_or_distances_in_the_units_of_y(kind):
     assert found.loc["x1", "error"] == pytest.approx(error, abs=0.1 * without)
     assert found.loc["x1", "error_without"] == pytest.approx(without, rel=0.15)
     assert found.loc["x2", "error_without"] == pytest.approx(error, abs=0.1 * without)
+
+
+def test_a_column_that_decides_how_far_responses_spread_says_so_alone():
+    """`first = ½ log E[s²] − E[log s]` of `y ~ N(0, s(x)²)` beside one normal for all rows."""
+    draws = torch.Generator().manual_seed(0)
+    x = torch.randn(1500, 2, generator=draws).sign()
+    scale = torch.where(x[:, 0] > 0, 1.5, 0.8)
+    found = importance((x, scale * torch.randn(1500, generator=draws))).group_table()
+    law = math.log(float(scale.square().mean())) / 2 - float(scale.log().mean())
+    for name in ("first", "last"):
+        assert abs(found.at["x1", name] - law) < 4 * found.at["x1", f"{name}_error"]
+        assert found.at["x1", name] > 0.6 * law
+    assert found["found"].to_dict() == {"x1": True, "x2": False}
