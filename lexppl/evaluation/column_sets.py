@@ -77,11 +77,11 @@ class _Labels(_Family):
     def learned(self, kind: Any, x: Array, rows: Array, weight: Array, new: Array) -> Array:
         share = self.y[rows] * weight[:, None]
         row, label = np.nonzero(share)
-        found = np.full((len(new), share.shape[1]), LEAST)
+        probabilities = np.full((len(new), share.shape[1]), LEAST)
         kind = self.base if np.ptp(label) == 0 else kind
         fitted = _fitted(kind, x[row], label, share[row, label])
-        found[:, fitted.classes_] += fitted.predict_proba(new)
-        return np.asarray(np.log(found))
+        probabilities[:, fitted.classes_] += fitted.predict_proba(new)
+        return np.asarray(np.log(probabilities))
 
     def log_density(self, held: Array, rows: Array, others: Array, known: Array, w: Array) -> Array:
         return np.asarray((self.y[rows] * special.log_softmax(held, -1)).sum(-1))
@@ -180,8 +180,10 @@ class _Counts(_Family):
             mean = np.exp(np.clip(log_mean[..., 0], -20.0, 20.0))
             return stats.nbinom.logpmf(y, 1.0 / dispersion, 1.0 / (1.0 + dispersion * mean))
 
-        each = [log_count(self.y[known], others, dispersion) @ w for dispersion in DISPERSIONS]
-        likeliest = DISPERSIONS[np.argmax(each, 0)][:, None]
+        by_dispersion = [
+            log_count(self.y[known], others, dispersion) @ w for dispersion in DISPERSIONS
+        ]
+        likeliest = DISPERSIONS[np.argmax(by_dispersion, 0)][:, None]
         return log_count(self.y[rows], held, likeliest)
 
     def errors(self, held: Array, rows: Array) -> Array:
@@ -233,24 +235,26 @@ def held_out_scores(
     columns, owner = table_columns(x, Grouping(list(entries)))
     plain, binned = scaled.numpy(), _binned(column_values(x, columns).numpy())
     of_levels = np.array([column_kind(features) == 0 for features in columns])
-    read, of_trees = (np.array([np.isin(of, some) for some in sets]) for of in (place, owner))
+    read, of_trees = (
+        np.array([np.isin(owners, columns) for columns in sets]) for owners in (place, owner)
+    )
     every, starts = np.empty((3 + len(PRICES), len(sets), len(x), family.width)), []
     with warnings.catch_warnings(), fixed_threads(1):
         warnings.simplefilter("ignore")
         for fold in range(folds.count):
             known, held = np.flatnonzero(part != fold), np.flatnonzero(part == fold)
-            own = weight[known]
-            starts.append(family.learned(family.base, plain[known], known, own, plain[:1]))
+            count = weight[known]
+            starts.append(family.learned(family.base, plain[known], known, count, plain[:1]))
             every[:, :, held] = starts[-1]
-            for number in (number for number, some in enumerate(sets) if some and len(held)):
+            for number in (number for number, columns in enumerate(sets) if columns and len(held)):
                 how = {} if networks[number] else FEW_TREES
                 kinds = {"categorical_features": of_levels[of_trees[number]]}
                 family.boosting.set_params(**{**TREES, **how, **kinds})
                 linear = family.linear, plain[:, read[number]]
                 boosting = family.boosting, binned[:, of_trees[number]]
-                for of, (kind, values) in enumerate((linear, boosting), 1):
-                    outputs = family.learned(kind, values[known], known, own, values[held])
-                    every[of, number, held] = outputs
+                for predictor, (kind, values) in enumerate((linear, boosting), 1):
+                    outputs = family.learned(kind, values[known], known, count, values[held])
+                    every[predictor, number, held] = outputs
         of_networks = np.array(networks)
         every[3:] = every[1:3].mean(0)
         if of_networks.any():
@@ -264,13 +268,13 @@ def held_out_scores(
 
 
 def _binned(values: Array) -> Array:
-    found = np.empty_like(values)
+    bins = np.empty_like(values)
     for place, column in enumerate(values.T):
         edges = np.unique(column)
         if len(edges) > BINS:
             edges = np.unique(np.quantile(column, np.linspace(0.0, 1.0, BINS + 1)[1:-1]))
-        found[:, place] = np.searchsorted(edges, column)
-    return found
+        bins[:, place] = np.searchsorted(edges, column)
+    return bins
 
 
 def _networks(
@@ -299,8 +303,8 @@ def _networks(
 
     def uniform(*shape: int, scale: float = 1.0) -> Tensor:
         bound = scale / math.sqrt(shape[0])
-        each = torch.empty(folds, *shape).uniform_(-bound, bound, generator=draw)
-        return each.repeat(kinds, 1, 1)
+        drawn = torch.empty(folds, *shape).uniform_(-bound, bound, generator=draw)
+        return drawn.repeat(kinds, 1, 1)
 
     def outputs(x: Tensor, weights: Sequence[Tensor]) -> Tensor:
         inner = torch.baddbmm(weights[3], x.expand(len(weights[0]), -1, -1), weights[0])
@@ -332,7 +336,7 @@ def _networks(
     weights = [uniform(inputs, WIDTH), uniform(WIDTH, WIDTH), uniform(WIDTH, width, scale=0.1)]
     weights += [torch.zeros(kinds * folds, 1, WIDTH) for _ in range(2)]
     weights.append(start.repeat(kinds, 1, 1))
-    mask, found = torch.ones(1, inputs, 1), np.empty((kinds, sets, rows, width))
+    mask, held_outputs = torch.ones(1, inputs, 1), np.empty((kinds, sets, rows, width))
     with flushed_denormals():
         learn(STEPS, ends=False)
         weights = [each.detach().repeat_interleave(sets, 0) for each in weights]
@@ -343,9 +347,11 @@ def _networks(
             weights[0] = weights[0] * mask
             for network in range(kinds * folds):
                 kind, held = network // folds, part == network % folds
-                own = [each[network * sets : (network + 1) * sets] for each in weights]
-                found[kind][:, held] = outputs(x[torch.from_numpy(held)], own).double().numpy()
-    return found
+                of_network = [each[network * sets : (network + 1) * sets] for each in weights]
+                held_outputs[kind][:, held] = (
+                    outputs(x[torch.from_numpy(held)], of_network).double().numpy()
+                )
+    return held_outputs
 
 
 def _pooled(
@@ -355,7 +361,7 @@ def _pooled(
     weights that make the rows of all other folds likeliest, by exponentiated gradient from even
     weights. Sets with networks have the same weights, and those without, so that sets which are
     compared differ in what they read alone."""
-    found, draw = np.empty((2, *every.shape[1:3])), np.random.default_rng(seed)
+    scores_and_errors, draw = np.empty((2, *every.shape[1:3])), np.random.default_rng(seed)
     rate = POOL_RATE * min(1.0, every.shape[2] / 2000)
     alike = [sets for sets in (np.flatnonzero(networks), np.flatnonzero(~networks)) if len(sets)]
     for fold in np.unique(part):
@@ -365,8 +371,8 @@ def _pooled(
             rows = np.sort(draw.choice(known, POOL_ROWS, replace=False))
         share = torch.from_numpy(count[rows] / count[rows].sum()).float()
         for sets in alike:
-            some = sets[np.unique(np.linspace(0, len(sets) - 1, POOL_SETS).astype(int))]
-            others = torch.from_numpy(every[:, some[:, None], rows]).float()
+            judged_sets = sets[np.unique(np.linspace(0, len(sets) - 1, POOL_SETS).astype(int))]
+            others = torch.from_numpy(every[:, judged_sets[:, None], rows]).float()
             # Labels have their outputs averaged alike, responses means and scales each by itself.
             alone = isinstance(family, _Responses)
             weight = torch.full((len(every), family.width if alone else 1), 1.0 / len(every))
@@ -383,6 +389,9 @@ def _pooled(
                 for places in (known, held)
             )
             place = np.ix_(sets, held)
-            scores = family.log_density(of_held, held, of_known, known, count[known])
-            found[0][place], found[1][place] = scores, family.errors(of_held, held)
-    return found
+            densities = family.log_density(of_held, held, of_known, known, count[known])
+            scores_and_errors[0][place], scores_and_errors[1][place] = (
+                densities,
+                family.errors(of_held, held),
+            )
+    return scores_and_errors

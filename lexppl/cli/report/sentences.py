@@ -201,7 +201,7 @@ class FirstScreen(Reading):
             found = super().answers() + ([(QUALITY, answer)] if answer else [])
         if self.behind:
             (question, first), *rest = found
-            found = [(question, f"Mind first: {self.behind}. {first}"), *rest]
+            found = [(question, f"{self.behind[0].upper()}{self.behind[1:]}. {first}"), *rest]
         return found + ([(ENOUGH, self.certified)] if self.certified else [])
 
     def quality(self) -> str:
