@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import cycle
 from types import MappingProxyType
 from typing import Any
 
@@ -216,8 +217,11 @@ def _fitted(
         if reference is not None and _goes_on(fitted, rows, reference):
             plan = replace(plan, regime=Regime.FIXED_IN_SITU, predictor_kind=NETWORK)
             settings = replace(settings, likelihood=None)
-            predictors = [frozen(model.predictor) for model in reference.network.result.models]
-            systems = [_system(plan, rows, replace(settings, predictor=one)) for one in predictors]
+            networks = reference.network.result.models
+            systems = [
+                _system(plan, rows, replace(settings, predictor=frozen(network.predictor)))
+                for network, _ in zip(cycle(networks), range(plan.replicates), strict=False)
+            ]
             training["checkpoint"] = below(checkpoint, "explainer at full masks")
             again = TableFit(plan, fit(systems, rows.train, **training))
             again = _at_penalty(again, rows, reference)
@@ -260,9 +264,8 @@ def _likelihoods(fitted: TableFit, reference: Reference) -> NDArray[np.float64]:
 
 def _goes_on(fitted: TableFit, rows: EncodedRows, reference: Reference) -> bool:
     """Whether a fit whose penalty the rows choose is behind a network that masks can be of."""
-    possible = fitted.plan.predictor_kind != TREES and not rows.markers
-    chosen = fitted.path is not None and possible
-    return chosen and reference.is_ahead(_likelihoods(fitted, reference))
+    possible = fitted.path is not None and fitted.plan.predictor_kind != TREES and not rows.markers
+    return possible and reference.is_ahead(_likelihoods(fitted, reference))
 
 
 def _at_penalty(fitted: TableFit, rows: EncodedRows, reference: Reference | None) -> TableFit:

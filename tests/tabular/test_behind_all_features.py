@@ -66,8 +66,8 @@ def test_responses_have_their_share_of_variance_in_place_of_accuracy():
         explainer.fit(x, x[:, 0] + x[:, 1])
 
 
-@pytest.mark.parametrize("in_folds", [False, True])
-def test_a_fit_that_has_learned_nothing_goes_on_from_full_masks(monkeypatch, in_folds):
+@pytest.mark.parametrize(("in_folds", "replicates"), [(False, 2), (True, 2), (False, 1)])
+def test_a_fit_that_has_learned_nothing_goes_on_from_full_masks(monkeypatch, in_folds, replicates):
     """The first fit has one epoch; networks of all features learn an exclusive-or."""
     fits, fit_of = [], table_fit.fit
 
@@ -87,11 +87,12 @@ def test_a_fit_that_has_learned_nothing_goes_on_from_full_masks(monkeypatch, in_
         "epochs": 60,
         "hidden": (16,),
         "predictor_hidden": (32,),
-        "replicates": 1 + in_folds,
+        "replicates": replicates,
     }
     plan = plan_for(700, 3, penalty=AUTO, in_folds=in_folds, **settings)
     fitted = table_fit.fit_table(plan, rows)
     assert len(fits) == 2 and fitted.plan.regime is Regime.FIXED_IN_SITU
+    assert fitted.result.replicates == replicates
     own, full = (
         prediction_scores(predictive(result, valid[0], masks=50)[0], valid[1]).accuracy
         for result in (fitted.result, fit_full_predictor(plan, rows).result)
