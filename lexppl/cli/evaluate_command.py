@@ -73,6 +73,7 @@ def run_evaluate(options: argparse.Namespace, command: Sequence[str]) -> int:
         else:
             has_penalty = plan.penalty is not None
             messages += early_message(result.best_epoch.tolist(), epochs, has_penalty)
+        messages[:0] = [fitted.behind] * bool(fitted.behind)
         for message in messages:
             warn(message)
         show_progress("judging", options.quiet)

@@ -241,17 +241,23 @@ class ExplainRun(ABC):
             "warnings": tuple(self.sections.warnings),
         }
 
+    def behind(self, judgement: Judgement) -> list[str]:
+        """A line that warns of predictions worse than those by all features, if they are."""
+        return []
+
     def other_scores(self, own: ScoreRow) -> list[ScoreRow]:
         """The explainer's scores, with those of models that need no fit."""
         return [own, judge_base_rate(self.source)]
 
     def _report(self) -> Any:
-        self.sections.warn(self.warnings_of_fit())
+        of_fit = self.warnings_of_fit()
         gain, sampled = self.learned(), self.result.sampler is not None
-        self.sections.warn(self._worded(learned_messages(gain, self.result.steps, sampled)))
         judgement, judge = self.judged()
+        self.sections.warn(self.behind(judgement), first=True)
+        self.sections.warn(of_fit)
+        self.sections.warn(self._worded(learned_messages(gain, self.result.steps, sampled)))
         # Another kind of predictor may be better by its shape, with the same features.
-        as_good = bool(judgement.other_kind) or judgement.as_good_as_all(gain.margin)
+        as_good = bool(judgement.other_kind) or not judgement.behind
         collapsed = collapse_messages(self.result.collapse, as_good, gain.shown)
         self.sections.warn(self._worded(collapsed))
         show_progress("drawing the posterior", self.options.quiet)

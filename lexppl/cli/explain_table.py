@@ -171,6 +171,8 @@ class TableRun(ExplainRun):
             self.source.data.encoding.save(folder / ENCODING)
 
     def fit_full(self) -> FittedPredictor:
+        if self.fitted.full is not None and self.outputs is None:
+            return self.fitted.full
         rows, full = self._rows(), self.full
         if full is None:
             checkpoint = self.checkpoint("full-predictor")
@@ -210,6 +212,11 @@ class TableRun(ExplainRun):
     def learned(self) -> BaseRateGain:
         return judge_learning(self.table)
 
+    def behind(self, judgement: Judgement) -> list[str]:
+        if self.plan.regime.post_hoc or not judgement.behind:
+            return []
+        return [fit_warnings.behind_message(judgement.behind, judgement.other_kind)]
+
     def other_scores(self, own: ScoreRow) -> list[ScoreRow]:
         if self.outputs is None:
             return super().other_scores(own)
@@ -223,11 +230,6 @@ class TableRun(ExplainRun):
 
     def report(self, gain: BaseRateGain, judgement: Judgement, judge: EvalX | None) -> TableReport:
         source, sections = self.source, self.sections
-        if self.plan.regime is Regime.FREE_IN_SITU:
-            own, full = (judgement.log_likelihood(who) for who in (scores.EXPLAINER, scores.FULL))
-            sections.warn(
-                fit_warnings.behind_message(own, full, gain, judgement.other_kind), first=True
-            )
         explained = min(len(source.test), EXPLAINED_ROWS)
         numbers = source.test_rows[:explained]
         rows = source.test.x[:explained], source.test.y[:explained], numbers.tolist()

@@ -86,22 +86,15 @@ def collapse_messages(
     return lines
 
 
-def behind_message(
-    own: float | None, full: float | None, gain: BaseRateGain, kind: str = ""
-) -> list[str]:
-    """Warning: held-out log-likelihood below that of a predictor of all features, by the gain's
-    margin; this predictor has a gain over the base rate itself, and is of a kind other than the
-    explainer's where one is named."""
-    if own is None or full is None or not full > gain.margin + max(own, own - gain.nats):
-        return []
+def behind_message(sentence: str, kind: str = "") -> str:
+    """Warning: the explainer predicts worse than a predictor of all features, which is of another
+    kind where one is named."""
     also = ", or its networks predict less well from it" if kind else ""
-    return [
-        f"the explainer predicts worse than {kind or 'a predictor'} that sees every feature "
-        f"({own:.3f} against {full:.3f} nats a held-out row, more than two standard errors): it "
-        f"leaves out what matters{also}; give a lower --penalty, more --epochs or more rows, "
-        "--imputer copula where features depend on each other, or --missing-indicator where it "
-        "matters what is missing"
-    ]
+    return (
+        f"{sentence}: it leaves out what matters{also}; give a lower --penalty, more --epochs or "
+        "more rows, --imputer copula where features depend on each other, or --missing-indicator "
+        "where it matters what is missing"
+    )
 
 
 def fidelity_message(agreement: float, others: float | None) -> list[str]:

@@ -239,15 +239,16 @@ def _handled(signals: tuple[signal.Signals, ...], handler: Any) -> Iterator[None
 
 @contextmanager
 def short_warnings() -> Iterator[list[str]]:
-    """Print warnings in one line without their place, and list them; commands word a collapse
-    themselves."""
+    """Print warnings in one line without their place, and list them; commands word a collapse, and
+    a fit behind a predictor of all features, themselves."""
+    from lexppl.evaluation.prediction import BehindWarning  # noqa: PLC0415 - loads torch
     from lexppl.inference import CollapseWarning  # noqa: PLC0415 - loads torch
 
     printed: list[str] = []
     with warnings.catch_warnings():
         warnings.simplefilter("default")
         for_developers = (DeprecationWarning, PendingDeprecationWarning, ResourceWarning)
-        for category in (*for_developers, FutureWarning, CollapseWarning):
+        for category in (*for_developers, FutureWarning, CollapseWarning, BehindWarning):
             warnings.simplefilter("ignore", category)
         warnings.showwarning = lambda message, *_: printed.append(warn(one_line(message)))
         yield printed

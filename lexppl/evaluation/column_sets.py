@@ -43,9 +43,24 @@ POOL_STEPS, POOL_RATE, POOL_ROWS, POOL_SETS = 50, 8.0, 3000, 8
 are found by."""
 DISPERSIONS = np.geomspace(1e-6, 10.0, 22)  # Of counts; the first is a Poisson's
 LEAST = 1e-4  # Probability of a label
+OF_SPREAD = {"loss": "gamma", "max_iter": 6, "learning_rate": 0.25, "min_samples_leaf": 40}
+LEAST_SPREAD = 1e-3
 
 
-class _Labels:
+class _Family:
+    """What y is: outputs of predictors, their losses, and the density of y given them."""
+
+    width = 1
+
+    def loss(self, outputs: Tensor, rows: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def pooled_loss(self, outputs: Tensor, rows: Tensor, share: Tensor) -> Tensor:
+        """The mean loss of rows by each set of columns, `(S,)`."""
+        return self.loss(outputs, rows) @ share
+
+
+class _Labels(_Family):
     """Labels by their shares, or a black box's probabilities, `(N, C)`; outputs are log p."""
 
     def __init__(self, share: Tensor, trees: dict[str, Any]) -> None:
@@ -62,11 +77,11 @@ class _Labels:
     def learned(self, kind: Any, x: Array, rows: Array, weight: Array, new: Array) -> Array:
         share = self.y[rows] * weight[:, None]
         row, label = np.nonzero(share)
-        found = np.full((len(new), share.shape[1]), LEAST)
+        probabilities = np.full((len(new), share.shape[1]), LEAST)
         kind = self.base if np.ptp(label) == 0 else kind
         fitted = _fitted(kind, x[row], label, share[row, label])
-        found[:, fitted.classes_] += fitted.predict_proba(new)
-        return np.asarray(np.log(found))
+        probabilities[:, fitted.classes_] += fitted.predict_proba(new)
+        return np.asarray(np.log(probabilities))
 
     def log_density(self, held: Array, rows: Array, others: Array, known: Array, w: Array) -> Array:
         return np.asarray((self.y[rows] * special.log_softmax(held, -1)).sum(-1))
@@ -75,10 +90,11 @@ class _Labels:
         return held.argmax(-1) != self.y[rows].argmax(-1)
 
 
-class _Responses:
-    """Responses `(N,)`, normal or Student's t; outputs are means, in units of their spread."""
+class _Responses(_Family):
+    """Responses `(N,)`, normal or Student's t; outputs are means and logs of scales, in units of
+    their spread: what a column leaves open may be wider in some rows than in others."""
 
-    width = 1
+    width = 2
 
     def __init__(self, y: Tensor, likelihood: Likelihood | None, trees: dict[str, Any]) -> None:
         from sklearn import dummy, ensemble, linear_model  # noqa: PLC0415 - slow to import
@@ -87,6 +103,7 @@ class _Responses:
         spread = float(usual.get_parameter("log_scale").detach().exp())
         heavy = isinstance(likelihood or usual, StudentTLikelihood)
         self.degrees, self.unit = 4.0 if heavy else math.inf, math.log(spread)
+        self.scale_of_distance = 1.0 if heavy else math.sqrt(math.pi / 2.0)
         self.target = (y.double() - centre) / spread
         self.y = self.target.numpy()
         self.base = dummy.DummyRegressor(strategy="median" if heavy else "mean")
@@ -95,33 +112,52 @@ class _Responses:
         self.boosting = ensemble.HistGradientBoostingRegressor(**trees, loss=loss)
 
     def loss(self, outputs: Tensor, rows: Tensor) -> Tensor:
-        square = (outputs[..., 0] - self.target[rows].to(outputs)).square()
+        return self._loss((outputs[..., 0] - self.target[rows].to(outputs)).square())
+
+    def _loss(self, square: Tensor) -> Tensor:
         if math.isinf(self.degrees):
             return square / 2.0
         return (self.degrees + 1.0) / 2.0 * (square / self.degrees).log1p()
 
-    def learned(self, kind: Any, x: Array, rows: Array, weight: Array, new: Array) -> Array:
-        return np.asarray(_fitted(kind, x, self.y[rows], weight).predict(new)[:, None])
+    def pooled_loss(self, outputs: Tensor, rows: Tensor, share: Tensor) -> Tensor:
+        log_scale = outputs[..., 1]
+        square = (outputs[..., 0] - self.target[rows].to(outputs)).square()
+        square = square * (-2.0 * log_scale).exp()
+        likeliest = self._variance(square.detach().double().numpy(), share.double().numpy())
+        square = square / torch.from_numpy(likeliest).to(outputs)[:, None]
+        return (self._loss(square) + log_scale) @ share
 
-    def log_density(self, held: Array, rows: Array, others: Array, known: Array, w: Array) -> Array:
-        square, share = np.square(others[..., 0] - self.y[known]), w / w.sum()
+    def _variance(self, square: Array, share: Array) -> Array:
+        """The squared scale of each set under which squares `(S, N)` are likeliest, `(S,)`."""
         variance = np.maximum(square @ share, 1e-12)
         for _ in range(30 * (self.degrees < math.inf)):
             far = (self.degrees + 1.0) / (self.degrees + square / variance[:, None])
             variance = np.maximum((far * square) @ share, 1e-12)
-        scale = np.sqrt(variance)[:, None]
+        return np.asarray(variance)
+
+    def learned(self, kind: Any, x: Array, rows: Array, weight: Array, new: Array) -> Array:
+        from sklearn import clone  # noqa: PLC0415 - slow to import
+
+        fitted = _fitted(kind, x, self.y[rows], weight)
+        far = np.abs(self.y[rows] - fitted.predict(x)) + LEAST_SPREAD
+        spread = np.full(len(new), np.average(far, weights=weight))
+        if kind is self.boosting:
+            spread = _fitted(clone(kind).set_params(**OF_SPREAD), x, far, weight).predict(new)
+        return np.stack([fitted.predict(new), np.log(self.scale_of_distance * spread)], -1)
+
+    def log_density(self, held: Array, rows: Array, others: Array, known: Array, w: Array) -> Array:
+        square = np.square((others[..., 0] - self.y[known]) * np.exp(-others[..., 1]))
+        scale = np.exp(held[..., 1]) * np.sqrt(self._variance(square, w / w.sum()))[:, None]
         law = stats.norm if math.isinf(self.degrees) else stats.t(self.degrees)
-        each = law.logpdf((held[..., 0] - self.y[rows]) / scale)
-        return np.asarray(each - np.log(scale) - self.unit)
+        density = law.logpdf((held[..., 0] - self.y[rows]) / scale)
+        return np.asarray(density - np.log(scale) - self.unit)
 
     def errors(self, held: Array, rows: Array) -> Array:
         return np.asarray(np.abs(held[..., 0] - self.y[rows]) * math.exp(self.unit))
 
 
-class _Counts:
+class _Counts(_Family):
     """Counts `(N,)`, negative binomial; outputs are logs of means."""
-
-    width = 1
 
     def __init__(self, y: Tensor, trees: dict[str, Any]) -> None:
         from sklearn import dummy, ensemble, linear_model  # noqa: PLC0415 - slow to import
@@ -144,8 +180,10 @@ class _Counts:
             mean = np.exp(np.clip(log_mean[..., 0], -20.0, 20.0))
             return stats.nbinom.logpmf(y, 1.0 / dispersion, 1.0 / (1.0 + dispersion * mean))
 
-        each = [log_count(self.y[known], others, dispersion) @ w for dispersion in DISPERSIONS]
-        likeliest = DISPERSIONS[np.argmax(each, 0)][:, None]
+        by_dispersion = [
+            log_count(self.y[known], others, dispersion) @ w for dispersion in DISPERSIONS
+        ]
+        likeliest = DISPERSIONS[np.argmax(by_dispersion, 0)][:, None]
         return log_count(self.y[rows], held, likeliest)
 
     def errors(self, held: Array, rows: Array) -> Array:
@@ -197,24 +235,26 @@ def held_out_scores(
     columns, owner = table_columns(x, Grouping(list(entries)))
     plain, binned = scaled.numpy(), _binned(column_values(x, columns).numpy())
     of_levels = np.array([column_kind(features) == 0 for features in columns])
-    read, of_trees = (np.array([np.isin(of, some) for some in sets]) for of in (place, owner))
+    read, of_trees = (
+        np.array([np.isin(owners, columns) for columns in sets]) for owners in (place, owner)
+    )
     every, starts = np.empty((3 + len(PRICES), len(sets), len(x), family.width)), []
     with warnings.catch_warnings(), fixed_threads(1):
         warnings.simplefilter("ignore")
         for fold in range(folds.count):
             known, held = np.flatnonzero(part != fold), np.flatnonzero(part == fold)
-            own = weight[known]
-            starts.append(family.learned(family.base, plain[known], known, own, plain[:1]))
+            count = weight[known]
+            starts.append(family.learned(family.base, plain[known], known, count, plain[:1]))
             every[:, :, held] = starts[-1]
-            for number in (number for number, some in enumerate(sets) if some and len(held)):
+            for number in (number for number, columns in enumerate(sets) if columns and len(held)):
                 how = {} if networks[number] else FEW_TREES
                 kinds = {"categorical_features": of_levels[of_trees[number]]}
                 family.boosting.set_params(**{**TREES, **how, **kinds})
                 linear = family.linear, plain[:, read[number]]
                 boosting = family.boosting, binned[:, of_trees[number]]
-                for of, (kind, values) in enumerate((linear, boosting), 1):
-                    outputs = family.learned(kind, values[known], known, own, values[held])
-                    every[of, number, held] = outputs
+                for predictor, (kind, values) in enumerate((linear, boosting), 1):
+                    outputs = family.learned(kind, values[known], known, count, values[held])
+                    every[predictor, number, held] = outputs
         of_networks = np.array(networks)
         every[3:] = every[1:3].mean(0)
         if of_networks.any():
@@ -222,17 +262,19 @@ def held_out_scores(
             every[3:, of_networks] = _networks(
                 scaled, place, read[of_networks], family, start, part, weight, seed
             )
+            if isinstance(family, _Responses):  # A network learns means.
+                every[3:, ..., 1] = every[2, ..., 1]
         return _pooled(family, every, of_networks, part, weight, seed)
 
 
 def _binned(values: Array) -> Array:
-    found = np.empty_like(values)
+    bins = np.empty_like(values)
     for place, column in enumerate(values.T):
         edges = np.unique(column)
         if len(edges) > BINS:
             edges = np.unique(np.quantile(column, np.linspace(0.0, 1.0, BINS + 1)[1:-1]))
-        found[:, place] = np.searchsorted(edges, column)
-    return found
+        bins[:, place] = np.searchsorted(edges, column)
+    return bins
 
 
 def _networks(
@@ -261,8 +303,8 @@ def _networks(
 
     def uniform(*shape: int, scale: float = 1.0) -> Tensor:
         bound = scale / math.sqrt(shape[0])
-        each = torch.empty(folds, *shape).uniform_(-bound, bound, generator=draw)
-        return each.repeat(kinds, 1, 1)
+        drawn = torch.empty(folds, *shape).uniform_(-bound, bound, generator=draw)
+        return drawn.repeat(kinds, 1, 1)
 
     def outputs(x: Tensor, weights: Sequence[Tensor]) -> Tensor:
         inner = torch.baddbmm(weights[3], x.expand(len(weights[0]), -1, -1), weights[0])
@@ -294,7 +336,7 @@ def _networks(
     weights = [uniform(inputs, WIDTH), uniform(WIDTH, WIDTH), uniform(WIDTH, width, scale=0.1)]
     weights += [torch.zeros(kinds * folds, 1, WIDTH) for _ in range(2)]
     weights.append(start.repeat(kinds, 1, 1))
-    mask, found = torch.ones(1, inputs, 1), np.empty((kinds, sets, rows, width))
+    mask, held_outputs = torch.ones(1, inputs, 1), np.empty((kinds, sets, rows, width))
     with flushed_denormals():
         learn(STEPS, ends=False)
         weights = [each.detach().repeat_interleave(sets, 0) for each in weights]
@@ -305,9 +347,11 @@ def _networks(
             weights[0] = weights[0] * mask
             for network in range(kinds * folds):
                 kind, held = network // folds, part == network % folds
-                own = [each[network * sets : (network + 1) * sets] for each in weights]
-                found[kind][:, held] = outputs(x[torch.from_numpy(held)], own).double().numpy()
-    return found
+                of_network = [each[network * sets : (network + 1) * sets] for each in weights]
+                held_outputs[kind][:, held] = (
+                    outputs(x[torch.from_numpy(held)], of_network).double().numpy()
+                )
+    return held_outputs
 
 
 def _pooled(
@@ -317,7 +361,7 @@ def _pooled(
     weights that make the rows of all other folds likeliest, by exponentiated gradient from even
     weights. Sets with networks have the same weights, and those without, so that sets which are
     compared differ in what they read alone."""
-    found, draw = np.empty((2, *every.shape[1:3])), np.random.default_rng(seed)
+    scores_and_errors, draw = np.empty((2, *every.shape[1:3])), np.random.default_rng(seed)
     rate = POOL_RATE * min(1.0, every.shape[2] / 2000)
     alike = [sets for sets in (np.flatnonzero(networks), np.flatnonzero(~networks)) if len(sets)]
     for fold in np.unique(part):
@@ -327,23 +371,26 @@ def _pooled(
             rows = np.sort(draw.choice(known, POOL_ROWS, replace=False))
         share = torch.from_numpy(count[rows] / count[rows].sum()).float()
         for sets in alike:
-            some = sets[np.unique(np.linspace(0, len(sets) - 1, POOL_SETS).astype(int))]
-            others = torch.from_numpy(every[:, some[:, None], rows]).float()
-            score = torch.zeros(len(every))
+            judged_sets = sets[np.unique(np.linspace(0, len(sets) - 1, POOL_SETS).astype(int))]
+            others = torch.from_numpy(every[:, judged_sets[:, None], rows]).float()
+            # Labels have their outputs averaged alike, responses means and scales each by itself.
+            alone = isinstance(family, _Responses)
+            score = torch.zeros(len(every), family.width if alone else 1)
             for _ in range(POOL_STEPS):
-                outputs = torch.einsum("q,qsno->sno", score.softmax(0), others).requires_grad_()
-                loss = family.loss(outputs, torch.from_numpy(rows)) @ share
-                # Of responses with the likeliest scale: the log-likelihood is −½ log of the loss.
-                # Plus the square of a step of float32: a linear response is predicted exactly.
-                loss = (loss + 1e-12).log() / 2.0 if isinstance(family, _Responses) else loss
+                weight = score.softmax(0)[:, None, None]
+                outputs = (weight * others).sum(0).requires_grad_()
+                loss = family.pooled_loss(outputs, torch.from_numpy(rows), share)
                 (slope,) = torch.autograd.grad(loss.mean(), outputs)
-                score = score - rate * torch.einsum("qsno,sno->q", others, slope)
-            weights = score.softmax(0).double().numpy()
+                downhill = torch.einsum("qsno,sno->qo", others, slope)
+                score = score - rate * (downhill if alone else downhill.sum(1, keepdim=True))
+            weights = score.softmax(0).double().numpy()[:, None, None]
             of_known, of_held = (
-                np.einsum("q,qsno->sno", weights, every[:, sets[:, None], places])
-                for places in (known, held)
+                (weights * every[:, sets[:, None], places]).sum(0) for places in (known, held)
             )
             place = np.ix_(sets, held)
-            scores = family.log_density(of_held, held, of_known, known, count[known])
-            found[0][place], found[1][place] = scores, family.errors(of_held, held)
-    return found
+            densities = family.log_density(of_held, held, of_known, known, count[known])
+            scores_and_errors[0][place], scores_and_errors[1][place] = (
+                densities,
+                family.errors(of_held, held),
+            )
+    return scores_and_errors

@@ -124,21 +124,21 @@ class Importance:
         half = None if fwer is None or not self.groups.several else fwer / 2.0
         by_group = self.group_table(fdr, fwer=fwer if half is None else half, level=level)
         count, owner = len(self.groups.names), self.groups.of_entries()
-        own = by_group.loc[[self.groups.names[k] for k in owner]]
-        table = own.drop(columns=["members", "error", "error_without"])
+        of_group = by_group.loc[[self.groups.names[k] for k in owner]]
+        table = of_group.drop(columns=["members", "error", "error_without"])
         table.index = pd.Index(self.names, name="feature")
-        several = own["members"].to_numpy() > 1
-        found = own["found"].to_numpy(dtype=bool)
-        for tested in (several & found, several & ~found):
+        several = of_group["members"].to_numpy() > 1
+        is_found = of_group["found"].to_numpy(dtype=bool)
+        for tested in (several & is_found, several & ~is_found):
             if tested.any():
                 share = None if half is None else half * tested.sum() / several.sum()
                 places = count + np.flatnonzero(tested)
                 family = self._tested(places, fdr, share, level, by=("last",))
-                family["found"] &= found[tested]
+                family["found"] &= is_found[tested]
                 table.loc[tested] = family.set_axis(table.index[tested])
-        table.insert(0, "group", own.index.to_numpy())
-        place = by_group.index.get_indexer(own.index)
-        return table.iloc[np.lexsort((-table["last"].to_numpy(), place))]
+        table.insert(0, "group", of_group.index.to_numpy())
+        rank = by_group.index.get_indexer(of_group.index)
+        return table.iloc[np.lexsort((-table["last"].to_numpy(), rank))]
 
     def _tested(
         self,
@@ -152,11 +152,11 @@ class Importance:
         count, rows, free = len(places), len(self.weight), len(np.unique(self.unit)) - 1
         every: dict[str, tuple[Array, Array, Array]] = {}
         for name, values in zip(NAMES, (self.first, self.last), strict=True):
-            each = values[:, places]
+            gained = values[:, places]
             with np.errstate(invalid="ignore"):  # NaN of what was not measured
-                mixture = np.logaddexp(each, 0.0) - math.log(2.0)
-            factor = self._fit_factor(each)
-            (mean, error), (even, even_error) = map(self._mean_and_error, (each, mixture))
+                mixture = np.logaddexp(gained, 0.0) - math.log(2.0)
+            factor = self._fit_factor(gained)
+            (mean, error), (even, even_error) = map(self._mean_and_error, (gained, mixture))
             error, even_error = factor * error, factor * even_error
             p = np.minimum(t.sf(mean / error, free), t.sf(even / even_error, free))
             p = np.where(np.isnan(mean), np.nan, np.where(rows * mean > LEAST_FOUND, p, 1.0))
@@ -234,23 +234,29 @@ def interaction_table(
     seen = inside.any(axis=1).to_numpy()
     if inside.shape[1] < 2:
         raise ValueError("by must have two strata of two rows or more")
-    own, unit, values = inside.to_numpy()[seen], gains.unit[seen], columns[feature][seen, None]
+    in_stratum, unit, values = (
+        inside.to_numpy()[seen],
+        gains.unit[seen],
+        columns[feature][seen, None],
+    )
     weight = gains.weight[seen] / gains.weight[seen].mean()
-    parts = np.hstack([own, ~own])
+    parts = np.hstack([in_stratum, ~in_stratum])
     weighted = parts * weight[:, None]
     sizes = weighted.sum(0)
     mean = (values * weighted).sum(0) / sizes
     units = np.array([len(np.unique(unit[part])) for part in parts.T])
     corrected = (1 - 1 / len(np.unique(unit))) / (1 - 1 / np.maximum(units, 2))
-    scale = len(own) / sizes * np.sqrt(corrected)
-    here, elsewhere = np.hsplit(mean + parts * (values - mean) * scale, 2)
+    scale = len(in_stratum) / sizes * np.sqrt(corrected)
+    strata_values, rest_values = np.hsplit(mean + parts * (values - mean) * scale, 2)
     free = np.tile(np.minimum(*np.split(units, 2)), 2) - 1
-    gain, squares = _mean_and_squares(np.hstack([here, here - elsewhere]), unit, weight)
-    error = np.where(free > 0, np.sqrt(squares) / len(own), np.nan)
+    gain, squares = _mean_and_squares(
+        np.hstack([strata_values, strata_values - rest_values]), unit, weight
+    )
+    error = np.where(free > 0, np.sqrt(squares) / len(in_stratum), np.nan)
     half = t.isf((1.0 - fraction("level", level)) / 2.0, free) * error
-    found = np.stack([gain, error, gain - half, gain + half], 1)
-    table = pd.DataFrame(np.hstack(np.split(found, 2)), inside.columns, INTERACTION)
-    table.insert(0, "rows", own.sum(0))
+    means_and_ends = np.stack([gain, error, gain - half, gain + half], 1)
+    table = pd.DataFrame(np.hstack(np.split(means_and_ends, 2)), inside.columns, INTERACTION)
+    table.insert(0, "rows", in_stratum.sum(0))
     return table.rename_axis("stratum")
 
 
@@ -344,17 +350,19 @@ def importance(
             f"{len(part)}"
         )
     every = tuple(range(len(names)))
-    some = [*(tuple(sorted(group)) for group in groups.members), *((e,) for e in every)]
+    alone = [*(tuple(sorted(group)) for group in groups.members), *((e,) for e in every)]
     if measured is not None:
         for name in measured:
             one_of(dict.fromkeys(groups.names), "measured", name)
-        chosen = {e for g, of in zip(groups.names, some, strict=False) if g in measured for e in of}
-        some = [columns if chosen.issuperset(columns) else () for columns in some]
-    rest = [tuple(e for e in every if e not in columns) for columns in some]
-    sets = list(dict.fromkeys([(), every, *some, *rest]))
+        chosen = {
+            e for g, of in zip(groups.names, alone, strict=False) if g in measured for e in of
+        }
+        alone = [columns if chosen.issuperset(columns) else () for columns in alone]
+    rest = [tuple(e for e in every if e not in columns) for columns in alone]
+    sets = list(dict.fromkeys([(), every, *alone, *rest]))
     # A single column that is compared with none needs no network beside trees.
     networks = [len(columns) > 1 or columns in rest for columns in sets]
-    found, errors = held_out_scores(
+    log_likelihoods, errors = held_out_scores(
         x,
         y,
         entries,
@@ -365,12 +373,14 @@ def importance(
         weight=counts,
         seed=seed,
     )
-    of_set = dict(zip(sets, found, strict=True))
-    without = dict(zip(sets, errors, strict=True))
-    unknown = np.where([bool(columns) for columns in some], 0.0, np.nan)
-    first = np.stack([of_set[columns] - of_set[()] for columns in some], 1) + unknown
+    of_set = dict(zip(sets, log_likelihoods, strict=True))
+    error_of_set = dict(zip(sets, errors, strict=True))
+    unknown = np.where([bool(columns) for columns in alone], 0.0, np.nan)
+    first = np.stack([of_set[columns] - of_set[()] for columns in alone], 1) + unknown
     last = np.stack([of_set[every] - of_set[columns] for columns in rest], 1) + unknown
-    wrong = np.stack([without[every], *(without[s] for s in rest[: len(groups.names)])], 1)
+    wrong = np.stack(
+        [error_of_set[every], *(error_of_set[s] for s in rest[: len(groups.names)])], 1
+    )
     wrong[:, 1:] += unknown[: len(groups.names)]
     both = of_set[every], of_set[()]
     return Importance(tuple(map(str, names)), groups, first, last, *both, wrong, units, counts)

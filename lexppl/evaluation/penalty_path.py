@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from lexppl.argument_checks import finite_float, int_at_least
@@ -45,11 +46,18 @@ class PenaltyPath:
             `chosen`.
         fitted: the fit of all of them.
         index: the place of the chosen λ.
+        by_row: log-likelihood of each row at each λ, mean over replicates, `(P, N)`.
     """
 
     table: pd.DataFrame
     fitted: FitResult
     index: int
+    by_row: NDArray[np.float64]
+
+    def at(self, index: int) -> PenaltyPath:
+        """The same with another λ chosen."""
+        chosen = np.arange(len(self.table)) == index
+        return replace(self, index=index, table=self.table.assign(chosen=chosen))
 
     @property
     def penalty(self) -> float:
@@ -257,5 +265,4 @@ def penalty_path(
     )
     means, errors = table["log_likelihood"].tolist(), table["error"].tolist()
     index = rule(path, size.tolist(), means, errors, entries)
-    table["chosen"] = np.arange(len(table)) == index
-    return PenaltyPath(table, result, index)
+    return PenaltyPath(table, result, index, np.stack(by_row)).at(index)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -248,9 +248,49 @@ def mean_errors(values: np.ndarray, weights: np.ndarray | None = None) -> np.nda
     return np.sqrt(((weights * far) ** 2).sum(1) * count / (count - 1)) / weights.sum()
 
 
-def more_by_an_error(more: np.ndarray, weights: np.ndarray | None = None) -> bool:
-    """Whether the mean of differences `(N,)` is above one standard error of it."""
-    return float(np.average(more, weights=weights)) > float(mean_errors(more[None], weights)[0])
+def more_by_errors(
+    more: np.ndarray, weights: np.ndarray | None = None, errors: float = 1.0
+) -> bool:
+    """Whether the mean of differences `(N,)` is above so many standard errors of it."""
+    error = float(mean_errors(more[None], weights)[0])
+    return float(np.average(more, weights=weights)) > errors * error
+
+
+class BehindWarning(UserWarning):
+    """Held-out rows are less likely by an explainer than by a predictor of all features."""
+
+
+BEHIND = 2.0
+LEAST_BEHIND = 0.02
+"""Standard errors, and the share of what all features say, by which predictions are worse."""
+
+
+def is_behind(
+    own: np.ndarray, full: np.ndarray, base: np.ndarray, weights: np.ndarray | None = None
+) -> bool:
+    """Whether rows are less likely by an explainer than by a predictor of all features, by over two
+    standard errors of the rows' differences and a fiftieth of what the predictor gains over the
+    base rate, which is two standard errors or more.
+
+    Args:
+        own, full, base: log p of each held-out row by explainer, predictor and base rate, `(N,)`.
+    """
+    more, gain = full - own, full - base
+    least = LEAST_BEHIND * float(np.average(gain, weights=weights))
+    shown = more_by_errors(gain, weights, BEHIND) and more_by_errors(more, weights, BEHIND)
+    return shown and float(np.average(more, weights=weights)) > least
+
+
+def behind_sentence(own: Mapping[str, Any], full: Mapping[str, Any], kind: str = "") -> str:
+    """That an explainer predicts worse than a predictor of all features, of a kind, with their
+    scores by the names of :class:`PredictionScores`."""
+    name, words = ("r2", "R²") if own.get("accuracy") is None else ("accuracy", "accuracy")
+    return (
+        f"the explainer predicts held-out rows worse than {kind or 'a network'} of all features: "
+        f"log-likelihood {own['log_likelihood']:.3f} against {full['log_likelihood']:.3f} nats a "
+        f"row, by more than two standard errors, and {words} {own[name]:.3f} against "
+        f"{full[name]:.3f}"
+    )
 
 
 @dataclass(frozen=True)
@@ -266,12 +306,6 @@ class BaseRateGain:
     def shown(self) -> bool:
         """Whether the gain is above 0 by more than two standard errors."""
         return self.nats > 2.0 * self.error
-
-    @property
-    def margin(self) -> float:
-        """Nats by which predictions differ at least where one is worse: two standard errors, and a
-        fiftieth of the gain."""
-        return max(2.0 * self.error, 0.02 * self.nats)
 
 
 def gain_over_base_rate(
@@ -319,16 +353,19 @@ def gain_over_base_rate(
             f"{tuple(train_y.shape)} and {y.dtype} of shape {tuple(y.shape)}"
         )
     each = judged(folds, predictive_log_likelihood, result, x, y, masks=masks, seed=seed)
-    if y.dim() == 2:
-        base = y.double() @ base_frequencies(train_y).log()
-    elif y.is_floating_point():
-        base = base_density(train_y, y)
-    else:
-        base = base_frequencies(train_y, int(y.max()) + 1).log()[y]
-    gained = each.double().mean(0) - base
+    gained = each.double().mean(0) - base_log_likelihood(train_y, y)
     rows = len(gained)
     error = float(gained.std() / math.sqrt(rows)) if rows > 1 else math.nan
     return BaseRateGain(float(gained.mean()), error, rows)
+
+
+def base_log_likelihood(train_y: Tensor, y: Tensor) -> Tensor:
+    """`log p(y)` of labels, probabilities `(N, C)` or responses, by the base rate, `(N,)`."""
+    if y.dim() == 2:
+        return y.double() @ base_frequencies(train_y).log()
+    if y.is_floating_point():
+        return base_density(train_y, y)
+    return base_frequencies(train_y, int(y.max()) + 1).log()[y]
 
 
 def base_frequencies(train_y: Tensor, classes: int = 0) -> Tensor:

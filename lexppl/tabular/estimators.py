@@ -497,6 +497,11 @@ class ExplainerClassifier(ClassifierMixin, TableExplainer):
         ValueError, TypeError: in `fit`, what scikit-learn's estimators refuse; a method, size or
             model that does not fit; one class only. Later, a level that `fit` did not see.
 
+    Warns:
+        BehindWarning: in `fit`, where validation rows are predicted worse than by a predictor of
+            all features, with both scores (:func:`lexppl.evaluation.prediction.is_behind`). Of
+            `penalty="auto"` a second fit, from that predictor, has been tried before.
+
     Source:
         Senetaire et al., "Explainability as statistical inference", ICML 2023, eq. 4.
 

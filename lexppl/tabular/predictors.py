@@ -21,7 +21,7 @@ from lexppl.evaluation import fit_evalx, fit_predictor
 from lexppl.evaluation.folds import Folds, judged
 from lexppl.evaluation.importance import LEAST_FOUND
 from lexppl.evaluation.judges import EvalX, FittedPredictor
-from lexppl.evaluation.prediction import more_by_an_error, predictive, predictive_log_likelihood
+from lexppl.evaluation.prediction import more_by_errors, predictive, predictive_log_likelihood
 from lexppl.inference import Checkpoints, FitResult, ReplicateData
 from lexppl.inference.contexts import seeded
 from lexppl.inference.training.watch import Progress
@@ -185,7 +185,7 @@ def best_full_predictor(full: FittedPredictor, plan: FitPlan, rows: EncodedRows)
         for name in models:
             more = (likelihoods[name] - likelihoods[best])[chooser].numpy()
             better = folds is None and np.average(more, weights=count) > 0.0
-            best = name if better or more_by_an_error(more, count) else best
+            best = name if better or more_by_errors(more, count) else best
         chosen.append(best)
     kind = " or ".join(WORDS[name] for name in models if name in chosen)
     best_models = [models[name][replicate] for replicate, name in enumerate(chosen)]
@@ -376,7 +376,7 @@ def says_more(
         for fit in (other, one)
     )
     mean, before = (float(np.average(each, weights=count)) for each in (mine, first))
-    return more_by_an_error(mine - first, count), mean, before
+    return more_by_errors(mine - first, count), mean, before
 
 
 def _readable(result: FitResult, rows: EncodedRows) -> bool:

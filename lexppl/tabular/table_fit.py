@@ -7,9 +7,12 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import cycle
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from lexppl.choices.methods import METHODS
@@ -17,6 +20,7 @@ from lexppl.choices.settings import AUTO, AUTO_PREDICTOR, NETWORK, TREES, Regime
 from lexppl.evaluation import penalty_path, plateau
 from lexppl.evaluation.judges import FittedPredictor
 from lexppl.evaluation.penalty_path import HASTY_ROWS, PenaltyPath
+from lexppl.evaluation.prediction import BehindWarning
 from lexppl.inference import Checkpoints, CollapseWarning, FitResult, Stage, System, fit
 from lexppl.inference.contexts import program_settings, seeded
 from lexppl.inference.training.checkpoint import below
@@ -38,6 +42,7 @@ from lexppl.tabular.fit_plan import FitPlan
 from lexppl.tabular.global_posterior import fit_posterior, with_prior_scale
 from lexppl.tabular.missing_values import check_missing, fitted_imputer, gapped, with_missing
 from lexppl.tabular.predictors import WORDS, fit_full_predictor, rescale_logits, trees_where_better
+from lexppl.tabular.reference import Reference
 
 ADVICE: Mapping[str, str] = MappingProxyType(
     {
@@ -48,6 +53,10 @@ ADVICE: Mapping[str, str] = MappingProxyType(
     }
 )
 """What to try where masks have collapsed, in the words of the estimators."""
+BEHIND_ADVICE = (
+    "it leaves out what matters; give a lower penalty= or a larger k=, more epochs=, more rows, or "
+    "imputer='copula' where columns depend on each other"
+)
 PATH_ROWS, PATH_MASKS = 2000, 20
 """Most validation rows, and masks of each, by which λ is chosen."""
 Watch = Callable[[tuple[Tensor, Tensor]], Iterable[Callback]]
@@ -56,14 +65,17 @@ Watch = Callable[[tuple[Tensor, Tensor]], Iterable[Callback]]
 @dataclass(frozen=True, eq=False, repr=False)
 class TableFit(Summarised):
     """An explainer of a table: its plan with the chosen penalty, its fit, the penalty path if λ was
-    chosen, and the mean validation log-likelihood of networks and of trees, in nats, if both were
-    tried.
+    chosen, the mean validation log-likelihood of networks and of trees, in nats, if both were
+    tried, the predictor of all features that it was compared with, if any, and that it predicts
+    held-out rows worse than this predictor, in words, empty where it does not.
     """
 
     plan: FitPlan
     result: FitResult
     path: PenaltyPath | None = None
     log_likelihood: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    full: FittedPredictor | None = None
+    behind: str = ""
 
     def summarised(self) -> Summary:
         """Heading and settings of the fit."""
@@ -110,10 +122,19 @@ def fit_table(
     """Fit a method by a plan; a penalty "auto" is chosen on at most 10,000 judged rows, and a full
     predictor comes first where the method explains a model or its own predictor does not learn.
 
+    Where a predictor learns with the explainer, the fit is compared with a full predictor on judged
+    rows (:func:`lexppl.evaluation.prediction.is_behind`). Of a penalty "auto" that is behind, a
+    lower one that is not is taken. If all are, a second fit of as many steps begins at full masks,
+    with the full predictor in place of one that learns, and the better of both is taken.
+
     `full` is that predictor if it exists already; `watch` makes callbacks from the rows of the fit.
+
+    Warns:
+        BehindWarning: the fit is still behind.
     """
     rows = rows.at_most(None, MOST_JUDGED, plan.seed)
     _refuse_rows(plan, rows)
+    reference = full
     if not plan.needs_full_predictor or black_box is not None:
         full = None
     elif full is None:
@@ -128,11 +149,15 @@ def fit_table(
     if imputer is not None:
         plan = replace(plan, imputer="copula")
     predictor = None if given is None else frozen(given)
-    system = _system(plan, rows, _settings(plan, rows, explained, predictor, imputer))
-    fitted = _fitted(plan, rows, system, below(checkpoint, "explainer"), progress, watch)
+    settings = _settings(plan, rows, explained, predictor, imputer)
+    fitted = _fitted(plan, rows, settings, checkpoint, progress, watch, reference)
     result = fitted.result
     result.entry_names = rows.grouping.names
     result.feature_names, result.class_names = rows.feature_names, rows.class_names
+    if fitted.behind:
+        warnings.warn(f"{fitted.behind}: {BEHIND_ADVICE}", BehindWarning, stacklevel=4)
+    if plan.posterior is None:
+        report_collapse(result.collapse, ADVICE)
     return fitted
 
 
@@ -150,13 +175,14 @@ def _refuse_rows(plan: FitPlan, rows: EncodedRows) -> None:
 def _fitted(
     plan: FitPlan,
     rows: EncodedRows,
-    system: System,
+    settings: Settings,
     checkpoint: Checkpoints | None,
     progress: Progress,
     watch: Watch | None,
+    full: FittedPredictor | None,
 ) -> TableFit:
-    """The fit of a system, at its penalty, with trees where they are better."""
-    several = plan.penalties is not None
+    """The fit of a method, at its penalty, with trees where they are better."""
+    system, several = _system(plan, rows, settings), plan.penalties is not None
     training: dict[str, Any] = {
         "epochs": plan.epochs,
         "batch_size": plan.batch_size,
@@ -164,7 +190,7 @@ def _fitted(
         "weight_decay": plan.weight_decay,
         "sample_weight": rows.weights[0] if several and rows.weights else rows.weights,
         "seed": plan.seed,
-        "checkpoint": checkpoint,
+        "checkpoint": below(checkpoint, "explainer"),
         "progress": progress,
         "compile": "graph" if several else False,
     }
@@ -174,25 +200,75 @@ def _fitted(
             posterior, system, rows.train, rows.valid, chains=chains, training=training
         )
         return TableFit(replace(plan, replicates=result.replicates), result)
+    training |= {
+        "valid": None if several else rows.valid,
+        "row_weights": None if rows.folds is None else rows.folds.weights,
+    }
     with warnings.catch_warnings():
+        # A collapse is reported after all other faults.
+        warnings.simplefilter("ignore", CollapseWarning)
         if several:
-            # Of the middle of the range; of the chosen penalty it is reported below.
-            warnings.simplefilter("ignore", CollapseWarning)
             # Of trees and of others' imputers no graph is made.
             warnings.filterwarnings("ignore", ".* is not compiled")
-        result = fit(
-            system,
-            rows.train,
-            valid=None if several else rows.valid,
-            replicates=plan.replicates,
-            row_weights=None if rows.folds is None else rows.folds.weights,
-            callbacks=() if watch is None else watch(rows.train),
-            **training,
-        )
-    return _with_trees(_at_penalty(TableFit(plan, result), rows), rows)
+        calls = () if watch is None else watch(rows.train)
+        result = fit(system, rows.train, replicates=plan.replicates, callbacks=calls, **training)
+        reference = _reference(plan, rows, result, full, progress, checkpoint)
+        fitted = _at_penalty(TableFit(plan, result), rows, reference)
+        if reference is not None and _goes_on(fitted, rows, reference):
+            plan = replace(plan, regime=Regime.FIXED_IN_SITU, predictor_kind=NETWORK)
+            settings = replace(settings, likelihood=None)
+            networks = reference.network.result.models
+            systems = [
+                _system(plan, rows, replace(settings, predictor=frozen(network.predictor)))
+                for network, _ in zip(cycle(networks), range(plan.replicates), strict=False)
+            ]
+            training["checkpoint"] = below(checkpoint, "explainer at full masks")
+            again = TableFit(plan, fit(systems, rows.train, **training))
+            again = _at_penalty(again, rows, reference)
+            fitted = max(
+                fitted, again, key=lambda each: reference.mean(_likelihoods(each, reference))
+            )
+    fitted = _with_trees(fitted, rows)
+    if reference is None:
+        return fitted
+    by_row = _likelihoods(fitted, reference)
+    sentence = reference.sentence(fitted.result, by_row, PATH_MASKS)
+    return replace(fitted, full=reference.full, behind=sentence)
 
 
-def _at_penalty(fitted: TableFit, rows: EncodedRows) -> TableFit:
+def _reference(
+    plan: FitPlan,
+    rows: EncodedRows,
+    result: FitResult,
+    full: FittedPredictor | None,
+    progress: Progress,
+    checkpoint: Checkpoints | None,
+) -> Reference | None:
+    """The predictor that a fit is compared with; None where none is fitted."""
+    if not plan.regime.learns_predictor or not rows.has_judged or result.interrupted:
+        return None
+    try:
+        kept = below(checkpoint, "full-predictor")
+        return Reference.of(plan, rows, PATH_ROWS, full, progress, kept)
+    except KeyboardInterrupt:
+        result.interrupted = True
+        return None
+
+
+def _likelihoods(fitted: TableFit, reference: Reference) -> NDArray[np.float64]:
+    """log p of each judged row by a fit, `(N,)`."""
+    if fitted.path is not None and fitted.plan.predictor_kind != TREES:
+        return fitted.path.by_row[fitted.path.index]
+    return reference.log_likelihood(fitted.result, PATH_MASKS)
+
+
+def _goes_on(fitted: TableFit, rows: EncodedRows, reference: Reference) -> bool:
+    """Whether a fit whose penalty the rows choose is behind a network that masks can be of."""
+    possible = fitted.path is not None and fitted.plan.predictor_kind != TREES and not rows.markers
+    return possible and reference.is_ahead(_likelihoods(fitted, reference))
+
+
+def _at_penalty(fitted: TableFit, rows: EncodedRows, reference: Reference | None) -> TableFit:
     """The fit at the given penalty, or at the one that the judged rows choose."""
     plan, result, path = fitted.plan, fitted.result, None
     if plan.penalties is None:
@@ -213,11 +289,19 @@ def _at_penalty(fitted: TableFit, rows: EncodedRows) -> TableFit:
             # The same penalty, which surer predictors leave as it is.
             place = path.index
             path = penalty_path(result, *judged, rule=lambda *_: place, **settings)
+    if path is not None and reference is not None:
+        # A network that was fitted to full masks predicts best by them, at whatever cost of λ.
+        highest = (
+            path.index if plan.regime.learns_predictor else plan.path.index(plan.usual_penalty)
+        )
+        places = range(highest, -1, -1)
+        level = (place for place in places if not reference.is_ahead(path.by_row[place]))
+        path = path.at(next(level, path.index))
+        plan, result = replace(plan, penalty=path.penalty), result.at(path.penalty)
     watched = tuple(column[:WATCHED_ROWS] for column in rows.train)
     with seeded(plan.seed, rows.train[0].device), program_settings(validate=False):
         every = [watched] * result.replicates
         result.collapse = collapses(result.models, result.guides, every)
-    report_collapse(result.collapse, ADVICE)
     return TableFit(plan, result, path)
 
 

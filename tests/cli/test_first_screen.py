@@ -144,7 +144,9 @@ def test_a_worse_likelihood_is_less_sure():
     scores[0] = scored(EXPLAINER, 2.0, 0.9, wrong=0.09)
     about = "about as well as a predictor that always reads all 10 (91)"
     assert f"{about}; always" in said([group("age")], scores)[-1]
-    assert f"{about}, but less surely; always" in said([group("age")], scores, behind=True)[-1]
+    answers = said([group("age")], scores, behind="it is worse")
+    assert f"{about}, but less surely; always" in answers[-1]
+    assert answers[0].startswith("It is worse. ")
 
 
 def test_images_are_not_rows_of_features():

@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 
 from lexppl.cli.fit_warnings import (
-    behind_message,
     collapse_messages,
     early_message,
     fidelity_message,
@@ -98,11 +97,6 @@ def test_a_mask_of_nothing_is_right_where_nothing_was_learned():
             learned_messages(BaseRateGain(0.01, 0.05, 100), None),
             "on held-out rows the explainer p",
         ),
-        (behind_message(-0.5, -0.48, LEARNED), ""),
-        (behind_message(None, -0.4, LEARNED), ""),
-        # Both are all but certain, of many rows.
-        (behind_message(-0.003, -0.0002, BaseRateGain(0.69, 0.001, 600)), ""),
-        (behind_message(-0.6, -0.4, LEARNED), "the explainer predicts worse than a predictor that"),
         (early_message([150, 190], 200, True), ""),
         (early_message([10, 190], 200, True), "the best epoch of 1 of 2 replicates came before"),
         (path_message([0.01, 0.02, 0.04], 1), ""),
@@ -112,19 +106,6 @@ def test_a_mask_of_nothing_is_right_where_nothing_was_learned():
 )
 def test_warnings_are_given_where_they_are_due(found, begin):
     assert len(found) == bool(begin) and "".join(found).startswith(begin)
-
-
-@pytest.mark.parametrize(
-    ("own", "full", "gain", "warned"),
-    [
-        (-0.50, -0.40, 0.19, True),  # the full predictor knows more than the explainer
-        (-0.50, -0.49, 0.19, False),  # not by two errors
-        (-0.73, -0.69, -0.04, False),  # neither knows more than the base rate
-        (-0.73, -0.60, -0.04, True),  # the full predictor alone does
-    ],
-)
-def test_a_full_predictor_without_a_gain_is_no_reference(own, full, gain, warned):
-    assert bool(behind_message(own, full, BaseRateGain(gain, 0.01, 400))) == warned
 
 
 def copied(frame, rows, **options):

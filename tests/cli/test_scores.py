@@ -30,6 +30,7 @@ def test_folds_that_differ_in_size_have_the_accuracy_of_all_rows():
     by_fold = [1.0 - row.losses[fold == part].mean() for part in range(3)]
     assert abs(1.0 - row.losses.mean() - np.mean(by_fold)) > 0.01
     assert row.figures["accuracy"] == pytest.approx(1.0 - row.losses.mean())
+    assert row.figures["log_likelihood"] == pytest.approx(row.by_row.mean())
 
 
 def test_folds_that_differ_in_their_means_have_the_share_of_variance_of_all_rows():

@@ -517,3 +517,16 @@ def test_a_response_that_is_predicted_without_error_has_its_gains():
     for name, ratio in (("x1", 5 / 4), ("x2", 5.0)):
         exact, error = math.log(ratio) / 2, table.loc[name, "first_error"]
         assert abs(table.loc[name, "first"] - exact) < 4 * error + 0.02
+
+
+def test_a_column_that_decides_how_far_responses_spread_says_so_alone():
+    """`first = ½ log E[s²] − E[log s]` of `y ~ N(0, s(x)²)` beside one normal for all rows."""
+    draws = torch.Generator().manual_seed(0)
+    x = torch.randn(1500, 2, generator=draws).sign()
+    scale = torch.where(x[:, 0] > 0, 1.5, 0.8)
+    found = importance((x, scale * torch.randn(1500, generator=draws))).group_table()
+    law = math.log(float(scale.square().mean())) / 2 - float(scale.log().mean())
+    for name in ("first", "last"):
+        assert abs(found.at["x1", name] - law) < 4 * found.at["x1", f"{name}_error"]
+        assert found.at["x1", name] > 0.6 * law
+    assert found["found"].to_dict() == {"x1": True, "x2": False}

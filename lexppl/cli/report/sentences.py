@@ -181,13 +181,13 @@ class FirstScreen(Reading):
     """Numbers of a first screen.
 
     Args:
-        behind: whether its log-likelihood is below that of a predictor that sees everything.
+        behind: that it predicts worse than a predictor that sees everything, in words.
         certified: answer to :data:`ENOUGH`.
         entries, row: names of features and rows.
     """
 
     scores: Sequence[ScoreRow] = ()
-    behind: bool = False
+    behind: str = ""
     certified: str = ""
     entries: str = "features"
     row: str = "row"
@@ -199,6 +199,9 @@ class FirstScreen(Reading):
             found = [(FIDELITY, answer), *super().answers()]
         else:
             found = super().answers() + ([(QUALITY, answer)] if answer else [])
+        if self.behind:
+            (question, first), *rest = found
+            found = [(question, f"{self.behind[0].upper()}{self.behind[1:]}. {first}"), *rest]
         return found + ([(ENOUGH, self.certified)] if self.certified else [])
 
     def quality(self) -> str:
@@ -324,7 +327,7 @@ def first_screen_of(report: TableReport) -> FirstScreen:
         of_model=plan.regime.post_hoc,
         scores=report.judgement.scores,
         certified="" if report.certified is None else report.certified.answer(),
-        behind=learning is not None and not report.judgement.as_good_as_all(learning.margin),
+        behind="" if plan.regime.post_hoc else report.judgement.behind,
     )
 
 

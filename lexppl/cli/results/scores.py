@@ -16,8 +16,10 @@ from lexppl.data.divided_table import DividedTable
 from lexppl.evaluation.folds import Folds, judged
 from lexppl.evaluation.judges import EvalX, EvalXScores, FittedPredictor, accuracy_by_size
 from lexppl.evaluation.prediction import (
-    base_density,
     base_frequencies,
+    base_log_likelihood,
+    behind_sentence,
+    is_behind,
     prediction_scores,
     predictive,
     predictive_log_likelihood,
@@ -75,6 +77,7 @@ class ScoreRow:
         losses: share of replicates with a wrong label, or mean squared distance, `(N,)`; None if
             not known.
         kind: of what, in words, where it was chosen among several.
+        by_row: log-likelihood of each row, `(N,)`; None if not known.
     """
 
     who: str
@@ -83,6 +86,7 @@ class ScoreRow:
     spreads: dict[str, float]
     losses: NDArray[np.float64] | None = field(default=None, compare=False)
     kind: str = ""
+    by_row: NDArray[np.float64] | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)
@@ -103,10 +107,16 @@ class Judgement:
     scores: tuple[ScoreRow, ...]
     curve: SizeCurve | None
 
-    def as_good_as_all(self, margin: float) -> bool:
-        """Whether the explainer's log-likelihood reaches that of all features, by a margin."""
-        own, full = self.log_likelihood(EXPLAINER), self.log_likelihood(FULL)
-        return own is not None and full is not None and own > full - margin
+    @property
+    def behind(self) -> str:
+        """That the explainer predicts worse than all features, with both scores; empty where it
+        does not or where it is not known."""
+        of = {row.who: row for row in self.scores}
+        known = [of[who] for who in (EXPLAINER, FULL, BASE) if who in of]
+        by_row = [row.by_row for row in known if row.by_row is not None]
+        if len(by_row) < 3 or not is_behind(*by_row):
+            return ""
+        return behind_sentence(known[0].figures, known[1].figures, self.other_kind)
 
     @property
     def other_kind(self) -> str:
@@ -114,25 +124,25 @@ class Judgement:
         kind = next((row.kind for row in self.scores if row.who == FULL), "")
         return "" if WORDS[NETWORK] in kind else kind
 
-    def log_likelihood(self, who: str) -> float | None:
-        """Mean log-likelihood of held-out rows, nats; None if not known."""
-        return next((r.figures.get("log_likelihood") for r in self.scores if r.who == who), None)
-
 
 def judge_explainer(
     result: FitResult, source: Rows, seed: int, masks: int = PREDICTED_MASKS
 ) -> ScoreRow:
     """Scores of the explainer's own predictions."""
     each, sizes = [], []
-    losses = np.zeros(len(source.test.y))
+    losses, by_row = np.zeros((2, len(source.test.y)))
     masks = min(masks, max(LEAST_PREDICTED, PREDICTIONS // len(losses)))
     for own, rows in _parts_of(result, source):
         x, y = source.test.x[rows], source.test.y[rows]
         predictions = predictive(own, x, masks=masks, seed=seed)
         losses[rows.cpu()] = _losses(predictions, y)
-        likelihoods = [None] * own.replicates
         if source.data.task == "regression":
-            likelihoods = list(predictive_log_likelihood(own, x, y, masks=masks, seed=seed))
+            likelihoods = predictive_log_likelihood(own, x, y, masks=masks, seed=seed)
+        else:
+            likelihoods = predictions.gather(-1, y.expand(own.replicates, -1)[..., None])[
+                ..., 0
+            ].log()
+        by_row[rows.cpu()] = likelihoods.double().mean(0).cpu().numpy()
         each += [
             prediction_scores(p, y, log_likelihood=one)
             for p, one in zip(predictions, likelihoods, strict=True)
@@ -140,7 +150,8 @@ def judge_explainer(
         posterior = explanation_tree(own, x, draws=2, seed=seed)
         kept = mask_means(posterior).sum("feature") if kind_of(posterior) is PROBABILITY else None
         sizes.append(source.data.n_entries if kept is None else float(kept.mean()))
-    return _row(EXPLAINER, float(np.mean(sizes)), each, source, losses)
+    own_row = _row(EXPLAINER, float(np.mean(sizes)), each, source, losses)
+    return replace(own_row, by_row=by_row)
 
 
 def _losses(predictions: Tensor, y: Tensor) -> NDArray[np.float64]:
@@ -159,24 +170,29 @@ def _parts_of(result: FitResult, source: Rows) -> list[tuple[FitResult, Tensor]]
 
 def score_full(full: FittedPredictor, source: Rows) -> ScoreRow:
     """Scores of a predictor that sees all features."""
-    each, losses = [], np.zeros(len(source.test.y))
+    each, (losses, by_row) = [], np.zeros((2, len(source.test.y)))
     for own, rows in _parts_of(full.result, source):
         x, y = source.test.x[rows], source.test.y[rows]
         each.append(FittedPredictor(own).scores(x, y))
+        best = predictive_log_likelihood(own, x, y, masks=1)[own.best]
+        by_row[rows.cpu()] = best.double().cpu().numpy()
         losses[rows.cpu()] = _losses(FittedPredictor(own).predict(x)[None], y)
-    return replace(_row(FULL, source.data.n_entries, each, source, losses), kind=full.kind)
+    full_row = _row(FULL, source.data.n_entries, each, source, losses)
+    return replace(full_row, kind=full.kind, by_row=by_row)
 
 
 def judge_base_rate(source: Rows) -> ScoreRow:
     """Scores of the label frequencies, or the normal distribution, of the rows fitted on."""
     train, y = source.train.y, source.test.y
+    by_row = base_log_likelihood(train, y).double().cpu().numpy()
     if source.data.task == "classification":
         share = base_frequencies(train, len(source.data.class_names or ()))
         every = share.expand(len(y), -1)
-        return _row(BASE, 0, [prediction_scores(every, y)], source, _losses(every[None], y))
-    mean, own = train.mean().expand(len(y)), base_density(train, y)
-    scores = prediction_scores(mean, y, log_likelihood=own)
-    return _row(BASE, 0, [scores], source, _losses(mean[None], y))
+        row = _row(BASE, 0, [prediction_scores(every, y)], source, _losses(every[None], y))
+        return replace(row, by_row=by_row)
+    mean = train.mean().expand(len(y))
+    scores = prediction_scores(mean, y, log_likelihood=torch.from_numpy(by_row))
+    return replace(_row(BASE, 0, [scores], source, _losses(mean[None], y)), by_row=by_row)
 
 
 def judge_black_box(outputs: Tensor, source: DividedTable) -> ScoreRow:
