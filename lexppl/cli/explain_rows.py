@@ -52,6 +52,7 @@ from lexppl.explanation.explain import explanation_tree
 from lexppl.explanation.reading.masks import PROBABILITY, kind_of
 from lexppl.inference import entropy_unit, fit
 from lexppl.models import BigramImputer, UnigramImputer, regime_targets
+from lexppl.models.architectures.images import ImageArchitecture
 from lexppl.models.imputers import imputer_of
 from lexppl.summary import counted
 from lexppl.systems.registry import Settings
@@ -72,6 +73,7 @@ where it no longer gets better."""
 BATCH = 100
 STEPS_OF_IMAGES, STEPS_OF_TEXTS = 400, 200
 LEAST_EPOCHS, MOST_EPOCHS = 5, 200  # Of a fit by default: minutes of 2,000 rows
+RATE_OF_IMAGES = 3e-3  # Of Adam, by default, for convolutional networks
 RATE_OF_TEXTS = 5e-3
 """Of Adam, by default: vectors of words, of which a batch has few, learn slowly."""
 WORDS_KEPT = 10
@@ -105,10 +107,16 @@ class RowsRun(ExplainRun):
             self.full = self.fit_full()
             if self.full.result.interrupted:
                 raise KeyboardInterrupt
-        show_progress(f"fitting the explainer, {counted(plan.replicates, 'replicate')}", quiet)
         observed = None if self.full is None else self.full.predictor
+        architecture = source.architecture
+        if plan.folds in (None, 1) and isinstance(architecture, ImageArchitecture):
+            # A selector learns nothing from a predictor that predicts nothing yet.
+            show_progress("fitting the predictor that sees everything", quiet)
+            self.full = self.fit_full()
+            architecture = architecture.starting_from(self.full.predictor.network)
+        show_progress(f"fitting the explainer, {counted(plan.replicates, 'replicate')}", quiet)
         settings = Settings(
-            features=source.architecture,
+            features=architecture,
             classes=len(source.data.class_names),
             penalty=None if isinstance(plan.penalty, str) else plan.penalty,
             black_box=observed,
@@ -284,6 +292,10 @@ def plan_of_rows(options: argparse.Namespace, source: DividedRows) -> FitPlan:
         settings.setdefault("imputer", "padding" if source.are_texts else usual_imputer(method))
     if source.are_texts and method.takes("k") and "penalty" not in settings:
         settings.setdefault("k", min(WORDS_KEPT, entries))
+    if isinstance(source.architecture, ImageArchitecture):
+        # Predictors of folds would start from what has learned from all rows.
+        settings.setdefault("folds", 1)
+        settings.setdefault("learning_rate", RATE_OF_IMAGES)
     unit = entropy_unit(source.train.y, len(source.data.class_names))
     plan = plan_for(rows, entries, options.method, unit=unit, one_penalty=True, **settings)
     if not source.are_texts:

@@ -139,8 +139,8 @@ PICTURES = options_of(
 )
 TEXT_OPTIONS = options_of(
     """
---networks  of images: perceptrons of the pixels, or a U-Net and a convolutional network, which take
-    longer (default: flat)
+--networks  of images: a U-Net and a convolutional network, which finds things wherever they stand,
+    or perceptrons of the pixels, which are faster (default: convolutional)
 --text COLUMN  DATA is a table with a column of texts: explain by their words; the other columns but
     the target are not read
 --vocabulary V  words that are known, the most frequent of the texts to fit on (default: 10000)

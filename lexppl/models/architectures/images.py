@@ -26,8 +26,9 @@ MOST_LEVELS = 30  # More than any image can be halved
 class ConvolutionalNetwork(Configured, nn.Module):
     """Blocks of 3 × 3 convolutions with ReLU, each halving height and width (rounded up), and a
     linear layer: `(N, C, H, W)` to `(N, outputs)`; by default the predictor of Senetaire et al.
-    2023, App. D. Batch norm, where asked for, is over all N images: the L · K masked copies of the
-    batch's rows."""
+    2023, App. D. The linear layer reads all places of the last block, or, where it is `pooled`,
+    their largest value by filter, wherever it stands. Batch norm, where asked for, is over all N
+    images: the L · K masked copies of the batch's rows."""
 
     def __init__(
         self,
@@ -37,10 +38,12 @@ class ConvolutionalNetwork(Configured, nn.Module):
         convolutions: int = 2,
         *,
         batch_norm: bool = False,
+        pooled: bool = False,
     ) -> None:
         super().__init__()
         self.shape = image_shape(shape)
         self.outputs = int_at_least("outputs", outputs)
+        self.pooled = bool(pooled)
         self.blocks = tuple(int_at_least("a number of filters of blocks", n) for n in blocks)
         self.convolutions = int_at_least("convolutions", convolutions)
         self.batch_norm = bool(batch_norm)
@@ -52,7 +55,8 @@ class ConvolutionalNetwork(Configured, nn.Module):
             ConvolutionBlock(a, b, self.convolutions, self.batch_norm)
             for a, b in pairwise((channels, *self.blocks))
         )
-        self.last = nn.Linear(last * height * width, self.outputs)
+        places = 1 if self.pooled else height * width
+        self.last = nn.Linear(last * places, self.outputs)
 
     @property
     def numbers_a_row(self) -> int:
@@ -64,7 +68,7 @@ class ConvolutionalNetwork(Configured, nn.Module):
         check_images(x, self.shape)
         for block in self.layers:
             x = halved(block(x))
-        return self.last(x.flatten(1))
+        return self.last(x.amax((-2, -1)) if self.pooled else x.flatten(1))
 
 
 class ConvolutionBlock(nn.Module):
@@ -375,6 +379,8 @@ class ImageArchitecture(_OfImages):
         weights: of torchvision's network, such as "IMAGENET1K_V1", which torchvision downloads;
             None for random ones.
         blocks: filters of the convolutional predictor's blocks.
+        pooled: whether it reads what there is and not where (`ConvolutionalNetwork`), as for things
+            that may stand anywhere.
         levels: how often the selector halves an image.
         width: filters of its first level.
         batch_norm: whether both have batch norm; of torchvision's the selector alone.
@@ -397,6 +403,7 @@ class ImageArchitecture(_OfImages):
         predictor: str | Callable[[int], nn.Module] = CONVOLUTIONAL,
         weights: str | None = None,
         blocks: Sequence[int] = (32, 64),
+        pooled: bool = False,
         levels: int = 3,
         width: int = 16,
         batch_norm: bool = False,
@@ -412,7 +419,7 @@ class ImageArchitecture(_OfImages):
                 f"weights= are torchvision's, of {list(NETWORKS)}; predictor is {predictor!r}"
             )
         self._predictor, self._weights = predictor, weights
-        self._blocks, self._batch_norm = tuple(blocks), batch_norm
+        self._blocks, self._pooled, self._batch_norm = tuple(blocks), pooled, batch_norm
         self._unet = partial(UNet, levels=levels, width=width, batch_norm=batch_norm)
         # What does not fit is refused here, and not where a system is built of it; neither network
         # is kept, and the seed leaves the global random state alone.
@@ -434,8 +441,14 @@ class ImageArchitecture(_OfImages):
             if self._predictor in NETWORKS:
                 name, weights = self._predictor, self._weights
                 return TorchvisionNetwork(name, self._shape, outputs, weights=weights)
-            blocks, norm = self._blocks, self._batch_norm
-            return ConvolutionalNetwork(self._shape, outputs, blocks, batch_norm=norm)
+            how = {"batch_norm": self._batch_norm, "pooled": self._pooled}
+            return ConvolutionalNetwork(self._shape, outputs, self._blocks, **how)
+
+    def starting_from(self, predictor: nn.Module) -> ImageArchitecture:
+        """The same with predictors that start as copies of a fitted one."""
+        started = copy.copy(self)
+        started._predictor = lambda outputs: copy.deepcopy(predictor)
+        return started
 
     def coefficients(self, outputs: int) -> nn.Module:
         """A U-Net of `outputs · C` maps, smooth as SENN has it: with tanh."""
