@@ -53,7 +53,7 @@ from lexppl.data.files import read_frame
 from lexppl.data.problems import with_decisions
 from lexppl.evaluation.folds import judged as judged_by_folds
 from lexppl.explanation import explain
-from lexppl.explanation.reading.masks import drawn_masks
+from lexppl.explanation.reading.masks import mask_means, masks_of
 
 SAME = ("kind", "rows", "seed", "method", "settings")
 ALL = ("explain", "shap", "permutation", "boruta", "conditional", "knockoffs", "law")
@@ -146,7 +146,8 @@ def _law_at_masks(
     folds = folds_at(source, chosen) if source.folds == result.replicates else None
     x = source.test.x[at]
     posterior = judged_by_folds(folds, explain, result, x, draws=LAW_DRAWS, seed=seed)
-    masks = drawn_masks(posterior).numpy()
+    masks = masks_of(posterior)[mask_means(posterior).attrs["site"]].values
+    masks = masks.reshape(-1, *masks.shape[2:])
     table = planted(name, rows, seed).take(chosen)
     return gains_by_law_at(name, table, masks, list(source.data.entry_names), groups)
 

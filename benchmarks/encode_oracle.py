@@ -9,8 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lexppl.argument_checks import int_at_least
-from lexppl.evaluation.prediction import check_binary
+from lexppl.argument_checks import check_binary, int_at_least
 from lexppl.evaluation.truth import LabelOracle
 from lexppl.inference.predictive import drawing
 

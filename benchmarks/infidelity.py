@@ -139,7 +139,7 @@ def system_of(method: str, task: Task, model: Any, name: str) -> Any:
         return meed(networks, model, classes=2, k=k, temperature=TEMPERATURE, **given)
     if method == "lex":
         # What is observed is the model's own output, which no predictor can learn by heart.
-        return lex(networks, classes=2, k=k, folds=1)
+        return lex(networks, classes=2, k=k, folds=1, unit=1.0)
     factory = {"l2x": l2x, "vibi": vibi}[method]
     return factory(networks, classes=2, k=k, temperature=TEMPERATURE)
 

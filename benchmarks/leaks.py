@@ -158,7 +158,7 @@ def system_of(name: str, problem: Problem, train: Dataset) -> System:
     if name == "lex gaussian":
         correlated = problem.name == SWITCHED
         imputer = imputer_of("conditional-gaussian", train.x, seed=0) if correlated else None
-    return lex(size, classes=2, k=k, folds=1, towards=0.5, imputer=imputer)
+    return lex(size, classes=2, k=k, folds=1, towards=0.5, unit=1.0, imputer=imputer)
 
 
 def of_result(result: FitResult) -> tuple[Masks, Selection]:

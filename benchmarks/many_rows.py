@@ -77,6 +77,7 @@ def make_explainer(work: Path, epochs: int) -> None:
         len(encoding.feature_names),
         classes=2,
         penalty=0.02,
+        unit=1.0,
         grouping=grouping,
         hidden=(32, 32),
         predictor_hidden=(32, 32),

@@ -21,7 +21,6 @@ import importlib.util
 
 import numpy as np
 import shap
-import torch
 from numpy.typing import NDArray
 from planted_tables import gains_by_law
 from references import boosting, categories, codes
@@ -30,7 +29,8 @@ from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 from sklearn.inspection import permutation_importance
 
 from lexppl.data.divided_table import DividedTable
-from lexppl.evaluation.gains import FeatureGains, gain_table
+from lexppl.evaluation import FeatureGroups
+from lexppl.evaluation.importance import Importance
 
 SHADOW_FITS = 5
 SHUFFLES = 30
@@ -135,5 +135,8 @@ def law_found(name: str, rows: int, seed: int, columns: list[str], fdr: float) -
     gains = np.zeros((rows, len(columns)))
     for unit, each in gains_by_law(name, rows, seed).items():
         gains[:, columns.index(unit[0])] = each
-    table = gain_table(FeatureGains(torch.from_numpy(gains), tuple(columns)), fdr)
+    none, alone = np.zeros(rows), FeatureGroups.alone(columns)
+    errors = np.zeros((rows, 1 + len(columns)))
+    both = (0.0 * gains, gains), (none, none, errors, np.arange(rows), np.ones(rows))
+    table = Importance(tuple(columns), alone, *both[0], *both[1]).group_table(fdr)
     return table["found"].loc[columns].to_numpy()

@@ -52,7 +52,8 @@ def systems(method, architecture, given):
     if method == "l2x":
         return [l2x(architecture, k=k, **of) for k in grid]
     if method == "lex":
-        return [lex(architecture, k=k, masks=2, predictor=frozen(given), **of) for k in grid]
+        own = {"masks": 2, "unit": 1.0, "predictor": frozen(given), **of}
+        return [lex(architecture, k=k, **own) for k in grid]
     factory = {"invase": invase, "real_x": real_x}[method]
     return [factory(architecture, penalty=penalty, **of) for penalty in grid]
 

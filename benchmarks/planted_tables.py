@@ -34,6 +34,7 @@ BANDS = (-1.2, -0.4, 0.4, 1.2)
 LEAST_GAIN = 0.03
 """Nats from which a unit should be found, where labels are as even as a coin's."""
 TRUTH_ROWS, REDRAWS, MASK_REDRAWS = 4000, 200, 20
+VALUE_ROWS, VALUE_REDRAWS = 10_000, 100
 
 
 @dataclass(frozen=True)
@@ -154,9 +155,32 @@ def gains_by_law_at(
     return lost
 
 
-def _law_of_masks(name: str, table: PlantedTable, kept: Mapping[str, NDArray]) -> NDArray:
+def first_and_last_by_law(name: str, columns: Unit) -> tuple[float, float]:
+    """V(columns) − V(∅) and V(all) − V(all others), V(S) = E[log p(y | x_S)], by the law; columns
+    that neither matter nor depend on such ones are worth 0."""
+    units = {column for unit in KINDS[name].units for column in unit}
+    known = frozenset(units | set(KINDS[name].partner.values()))
+    own = known & set(columns)
+    if not own:
+        return 0.0, 0.0
+    first = _value_by_law(name, own) - _value_by_law(name, frozenset())
+    if units.isdisjoint(own):
+        return first, 0.0
+    return first, _value_by_law(name, known) - _value_by_law(name, known - own)
+
+
+@cache
+def _value_by_law(name: str, kept: frozenset[str]) -> float:
+    table = planted(name, 1000, 0, new=VALUE_ROWS)
+    masks = {c: np.full((1, VALUE_ROWS), c in kept) for c in table.x}
+    return float(_law_of_masks(name, table, masks, VALUE_REDRAWS).mean())
+
+
+def _law_of_masks(
+    name: str, table: PlantedTable, kept: Mapping[str, NDArray], draws: int = MASK_REDRAWS
+) -> NDArray:
     """log p(y | x_z) of rows, by so many draws of what masks `(L, n)` by column hide."""
-    kind, draws = KINDS[name], MASK_REDRAWS
+    kind = KINDS[name]
     shape = (draws, *next(iter(kept.values())).shape)
     draw, rows = np.random.default_rng(zlib.crc32(name.encode())), math.prod(shape)
     x = {c: np.broadcast_to(v, shape).reshape(-1) for c, v in table.x.items()}
@@ -303,9 +327,11 @@ def _bent(draw: np.random.Generator, rows: int) -> Columns:
 
 
 def _given_its_square(draw: np.random.Generator, x: Columns) -> Columns:
-    grid = np.linspace(-4.0, 4.0, 801)
-    log_p = norm.logpdf(grid) + norm.logpdf(x["bent a"][:, None], grid**2, BENT_NOISE)
-    return {"a": grid[(log_p + draw.gumbel(size=log_p.shape)).argmax(-1)]}
+    grid, found = np.linspace(-4.0, 4.0, 801), []
+    for squares in np.array_split(x["bent a"], max(1, len(x["bent a"]) // 10_000)):  # 64 MB each
+        log_p = norm.logpdf(grid) + norm.logpdf(squares[:, None], grid**2, BENT_NOISE)
+        found.append(grid[(log_p + draw.gumbel(size=log_p.shape)).argmax(-1)])
+    return {"a": np.concatenate(found)}
 
 
 def _distance_and_product(x: Columns) -> NDArray:

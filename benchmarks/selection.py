@@ -96,7 +96,7 @@ def main() -> None:
     training = {"valid": 0.1, "epochs": options.epochs, "batch_size": batch}
 
     def system_of(run):
-        masks = {"masks": options.masks, "folds": 1, "towards": 0.5}
+        masks = {"masks": options.masks, "folds": 1, "towards": 0.5, "unit": 1.0}
         return lex(11, classes=2, **masks, **laws[run["law"]])
 
     records = Records("selection", SAME, LINE, options)

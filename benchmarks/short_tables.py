@@ -4,9 +4,10 @@ import re
 
 SHORT: dict[str, tuple[str, tuple[int, ...]]] = {
     "believable-pooled": (r"\| (300|2,000) |default \| 20", (0, 1, 4, 5)),
-    "coverage": (r"\| gain ", (0, 2, 3, 8)),
+    "coverage": (r"\| last ", (0, 1, 6, 7, 8)),
     "real-models": ("", (0, 3, 4, 5, 6)),
     "random-fields": ("", (0, 1, 3, 4, 6, 8)),
+    "certified": ("masks", (0, 2, 3, 4, 5)),
     "unknown": ("", (0, 3, 8, 10)),
     "selection": (r"k-subset|λ = 0\.0225|chosen", (0, 1, 2, 3, 4, 5)),
     "switches": ("", (0, 1, 2, 4, 6, 11)),
@@ -25,8 +26,6 @@ SHORT: dict[str, tuple[str, tuple[int, ...]]] = {
         (0, 1, 3, 4, 7),
     ),
     "digits": (r"\*\*|l2x", (0, 2, 3, 4, 6)),
-    "radiographs": (r"\*\*|l2x", (0, 2, 3, 4, 6)),
-    "patches": (r"10,185, (24|96) ", (0, 1, 3, 5, 6)),
     "infidelity": (
         r"imdb .*(meed \||l2x|no adversary)|digits .*(meed .* 9000|gradient)|fashion .*meed",
         (0, 2, 3, 4, 7, 12),
@@ -35,7 +34,6 @@ SHORT: dict[str, tuple[str, tuple[int, ...]]] = {
     "adult": ("", (0, 1)),
     "constraints": (r"fairness|noise (0|0\.5|17) ", (0, 1, 4, 6)),
     "calibration": (r"AutoNormal|NUTS|SGHMC|half|Q-FIT|enumeration|unseen", (0, 1, 3, 6)),
-    "cox": ("", (0, 3, 4, 6, 7)),
     "speed": (r"\| 64 \| 64 \| 1 \|", (0, 1, 6, 8, 10)),
     "gpu": (r"\| (1,000|65,536) ", (0, 1, 2, 3, 4, 5)),
     "speed-explained": ("explain|lime|permutation", (0, 2, 3, 4)),

@@ -12,10 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lexppl.argument_checks import int_at_least
+from lexppl.argument_checks import check_binary, int_at_least
 from lexppl.data import Dataset
 from lexppl.data.synthetic import drawn_dataset
-from lexppl.evaluation.prediction import check_binary
 
 _NODES = 96
 # Elements of a block of rows.

@@ -110,6 +110,7 @@ def explainer(run: dict[str, Any]) -> System:
         masks=MASKS,
         folds=run["folds"],
         towards=TOWARDS,
+        unit=1.0,
         labels=run["labels"],
         hidden=WIDTHS,
         predictor_hidden=WIDTHS,

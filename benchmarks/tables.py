@@ -15,11 +15,12 @@ from typing import Any
 
 from believable_tables import fit_table, found_table, pooled_table, unknown_table
 from calibration_table import calibration_table
+from certified_table import certified_table
 from constraint_tables import constraints_table
 from cox_tables import cox_table
 from fields_table import fields_table
+from first_and_last_table import coverage_table
 from image_tables import digits_table, patches_table, radiographs_table
-from interval_coverage_table import coverage_table
 from leak_table import leak_table
 from mask_tables import k_subset_table, large_masks_table
 from panel_tables import infidelity_table, panels_table
@@ -265,9 +266,10 @@ TABLES: dict[str, tuple[Callable[[list[Record]], str], str]] = {
     "q-fit": (q_fit_table, "q_fit"),
     "real-x-s3": (real_x_grid_table, "real_x"),
     "leaks": (leak_table, "leaks"),
+    "certified": (certified_table, "certified"),
     "xtab": (xtab_table, "xtab"),
     "calibration": (calibration_table, "calibration"),
-    "coverage": (coverage_table, "coverage"),
+    "coverage": (coverage_table, "first_and_last"),
     "constraints": (constraints_table, "constraints"),
     "believable": (found_table, "believable"),
     "believable-pooled": (pooled_table, "believable"),

@@ -3,7 +3,7 @@
 import difflib
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from numbers import Integral, Real
 from os import PathLike
 from pathlib import Path
@@ -64,6 +64,39 @@ def refuse_not_finite(name: str, values: Any, note: str = "") -> None:
         raise ValueError(f"{name} must be finite; {what} {tuple(broken[0].tolist())}{note}")
 
 
+def shaped(
+    name: str, value: Any, *forms: str | Sequence[int | str], filled: bool = False, note: str = ""
+) -> tuple[int, ...]:
+    """The shape of an array, or of a sequence `(N,)`, which must be one of these forms: a letter
+    stands for any size, `*event` for one dimension or more and `…` for any number; no size is 0
+    where it must be `filled`. `note` is appended to the forms in the message.
+
+    >>> import numpy as np
+    >>> shaped("x", np.zeros((5, 3)), "N D")
+    (5, 3)
+    >>> shaped("y", np.zeros((5, 3)), (5,), ("N", 2))
+    Traceback (most recent call last):
+    ValueError: y must have shape (5,), or (N, 2); the shape is (5, 3)
+    """
+    own = (len(value),) if isinstance(value, Sequence) else getattr(value, "shape", None)
+    shape = None if own is None else tuple(own)
+    each = [tuple(form.split()) if isinstance(form, str) else tuple(form) for form in forms]
+    fits = shape is not None and any(_is_of(shape, form) for form in each)
+    if shape is not None and fits and not (filled and 0 in shape):
+        return shape
+    wanted = ", or ".join(str(form).replace("'", "") for form in each)
+    note = _noted(note or "none of them 0" * filled)
+    given = "it is None" if shape is None else f"the shape is {shape}"
+    raise ValueError(f"{name} must have shape {wanted}{note}; {given}")
+
+
+def check_binary(name: str, values: Any, shape: tuple[int, ...], draws: bool = False) -> None:
+    """Refuse other values than 0 and 1, or another shape, before which `draws` may stand."""
+    shaped(name, values, ("…", *shape) if draws else shape, filled=True)
+    if not ((values == 0) | (values == 1)).all():
+        raise ValueError(f"{name} must hold 0 and 1 only; threshold probabilities before")
+
+
 def one_of(names: Iterable[Any], name: str, value: Any) -> Any:
     """One of some names, or a ValueError with those that may have been meant.
 
@@ -72,7 +105,7 @@ def one_of(names: Iterable[Any], name: str, value: Any) -> Any:
     ValueError: method must be one of ['invase', 'lex']; it is 'invse': did you mean 'invase'?
     """
     known = list(names)
-    if isinstance(value, str) and value in known:
+    if (value is None or isinstance(value, str)) and value in known:
         return value
     meant = did_you_mean(value, known)
     raise ValueError(f"{name} must be one of {known}; it is {value!r}{meant and f': {meant}'}")
@@ -131,6 +164,18 @@ def _real(value: Any) -> float:
     if getattr(value, "shape", None) == ():
         value = value.item()
     return float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
+
+
+def _is_of(shape: tuple[int, ...], form: tuple[int | str, ...]) -> bool:
+    for mark, least in (("*event", 1), ("…", 0)):
+        if mark in form:
+            place = form.index(mark)
+            several = len(shape) - len(form) + 1
+            if several < least:
+                return False
+            form = (*form[:place], *"N" * several, *form[place + 1 :])
+    sizes = zip(shape, form, strict=False)
+    return len(shape) == len(form) and all(isinstance(m, str) or n == m for n, m in sizes)
 
 
 def _noted(note: str) -> str:

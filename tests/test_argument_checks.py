@@ -9,7 +9,14 @@ import pytest
 import torch
 
 from lexppl import ExplainerClassifier
-from lexppl.argument_checks import finite_float, fraction, int_at_least, int_between, one_of
+from lexppl.argument_checks import (
+    finite_float,
+    fraction,
+    int_at_least,
+    int_between,
+    one_of,
+    shaped,
+)
 from lexppl.choices.settings import check_settings
 from lexppl.compare import compare
 from lexppl.data import load
@@ -118,3 +125,37 @@ def test_names_that_may_have_been_meant(name):
 def test_a_setting_that_may_have_been_meant():
     with pytest.raises(TypeError, match="no setting 'penlty'; did you mean 'penalty'"):
         check_settings("lex", "{}", penlty=0.1)
+
+
+@pytest.mark.parametrize(
+    "shape, form, fits",
+    [
+        ((3, 2), "N D", True),
+        ((3,), "N D", False),
+        ((3, 2), ("N", 2), True),
+        ((3, 2), ("N", 3), False),
+        ((3,), "N *event", False),
+        ((3, 1, 4), "N *event", True),
+        ((3,), "N …", True),
+        ((), "N …", False),
+        ((7, 3, 2), ("…", 3, 2), True),
+        ((3, 2), ("…", 3, 2), True),
+        ((2,), ("…", 3, 2), False),
+        ((0, 2), "N D", True),
+    ],
+)
+def test_a_shape_is_returned_or_refused_by_its_forms(shape, form, fits):
+    for value in (np.zeros(shape), torch.zeros(shape)):
+        if fits:
+            assert shaped("x", value, (9, 9, 9, 9), form) == shape
+            continue
+        with pytest.raises(ValueError, match=r"^x must have shape \(.*; the shape is \("):
+            shaped("x", value, form)
+
+
+def test_what_has_no_shape_or_is_empty_is_refused():
+    assert shaped("names", ["a", "b"], (2,)) == (2,)
+    with pytest.raises(ValueError, match=r"^y must have shape \(4,\), a note; it is None$"):
+        shaped("y", None, (4,), note="a note")
+    with pytest.raises(ValueError, match=r"\(N, D\), none of them 0; the shape is \(0, 2\)$"):
+        shaped("x", torch.zeros(0, 2), "N D", filled=True)

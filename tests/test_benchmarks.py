@@ -194,6 +194,15 @@ def real_models(record):
     return f"| vadersentiment | words | 12 of 24 | {record['ours']['tpr']:.2f}, "
 
 
+def certified(masks, *stops):
+    assert masks["oracle"] <= masks["size"] <= 11 and masks["most_calls"] <= 400
+    assert masks["coverage"] > 0.9
+    figures = ["one order", "suwr", "row's order (control)", "shifted (control)"]
+    assert [r["figure"] for r in stops] == figures
+    assert all(0 <= r["real"] < 1 and 0 <= r["redrawn"] < 1 for r in stops)
+    return f"| S1 | masks | {masks['oracle']:.2f} | {masks['size']:.2f} | "
+
+
 AVERAGED = ("--folds", 1, "--labels", "observed", "averaged")
 EXACT = ("--methods", "grid (exact)", "half as wide (control)", "enumeration")
 PANELS = ("--imputers", "constant", "surrogate constant")
@@ -223,6 +232,7 @@ SMALL_RUNS = [
     pytest.param(unknown_tables, "--data", "wine", "diabetes", "adult", marks=LONG),
     pytest.param(real_models, "--models", "vadersentiment", marks=(LONG, NEEDS_VADER)),
     pytest.param(believable, "--kinds", "duplicated", marks=LONG),
+    pytest.param(certified, marks=LONG),
 ]
 
 
@@ -243,6 +253,21 @@ def test_a_small_run_is_recorded_once_and_printed(benchmarks, monkeypatch, check
     if check is step:
         assert benchmarks.run(name, "--small", *words) == records
         assert "2 of 2 are recorded" in benchmarks.printed()
+
+
+def test_first_and_last_of_a_small_run_are_beside_those_of_the_law(benchmarks):
+    (record,) = benchmarks.run("first_and_last", "--small")
+    lines = record["lines"]
+    true = next(line for line in lines.values() if "a" in line["columns"])
+    assert true["first_law"] > 0.05 and true["last_law"] > 0.05
+    assert lines["city"]["first_law"] == lines["city"]["last_law"] == 0.0
+    for line in lines.values():
+        for name in ("first", "last"):
+            assert line[f"{name}_lower"] <= line[name] <= line[f"{name}_upper"]
+    groups = [name for name in lines if not name.startswith("member ")]
+    assert set(record["again"]) == set(groups)
+    assert 0.0 <= record["false_share"] <= 1.0 and 0.0 <= record["power"] <= 1.0
+    assert "| correlated | 300 | 1 |" in benchmarks.printed()
 
 
 def test_a_branch_is_lost_where_its_own_features_are_not_kept():
@@ -299,6 +324,31 @@ def test_planted_tables_have_the_gains_of_their_closed_form(monkeypatch):
     monkeypatch.setattr(tables, "KINDS", {"alone": line(), "alike": line(redrawn)})
     assert tables.true_gains("alone")["a",] == pytest.approx(0.5 * np.log(5.0), abs=0.04)
     assert tables.true_gains("alike")["a",] == pytest.approx(0.5 * np.log(1 + 4 * 0.36), abs=0.04)
+
+
+def test_first_and_last_of_planted_tables_are_those_of_the_closed_form(monkeypatch):
+    """y is N(2a, 1) and N(0, 5); given a's like, a has variance .36."""
+    tables = importlib.import_module("planted_tables")
+    monkeypatch.setattr(tables, "VALUE_ROWS", 4000)
+    given = {("a",): partial(tables._given_its_like, "a")}
+    kind = tables.Kind(
+        tables._alike,
+        lambda x: 2.0 * x["a"],
+        (("a",),),
+        "a line",
+        given,
+        {"a": "like a"},
+        spread=1.0,
+    )
+    monkeypatch.setattr(tables, "KINDS", {"line": kind})
+    beyond = 0.5 * np.log(1 + 4 * 0.36)
+    first, last = tables.first_and_last_by_law("line", ("a",))
+    assert (first, last) == pytest.approx((0.5 * np.log(5.0), beyond), abs=0.04)
+    first, last = tables.first_and_last_by_law("line", ("like a",))
+    assert first == pytest.approx(0.5 * np.log(5.0) - beyond, abs=0.04) and last == 0.0
+    assert tables.first_and_last_by_law("line", ("city",)) == (0.0, 0.0)
+    both = tables.first_and_last_by_law("line", ("a", "like a"))
+    assert both == pytest.approx((0.5 * np.log(5.0),) * 2, abs=0.04)
 
 
 KINDS = "mixed|2 % positives|1 % positives|nothing|correlated|duplicated|switch|three classes"

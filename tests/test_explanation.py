@@ -716,5 +716,5 @@ def test_an_unknown_kind_is_refused():
                 distribution = dist.Bernoulli(logits=x).to_event(1)
                 pyro.sample("mask", distribution, infer={"mask_kind": "saliency"})
 
-    with pytest.raises(ValueError, match=r"mask_kind of 'mask' must be in .*'saliency'"):
+    with pytest.raises(ValueError, match=r"mask_kind of 'mask' must be one of .*'saliency'"):
         explain(fitted(Saying()), X)

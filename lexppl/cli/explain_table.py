@@ -27,6 +27,7 @@ from lexppl.cli.report.data import TableReport
 from lexppl.cli.report.page import write_report
 from lexppl.cli.report.printed import print_table_report
 from lexppl.cli.results import scores
+from lexppl.cli.results.certified_rows import certified_rows
 from lexppl.cli.results.encoded_choice import EncodedChoice, encoded_choice
 from lexppl.cli.results.first_answer import first_answer
 from lexppl.cli.results.gains import FittedTable, JudgedGains, judge_gains, judge_learning
@@ -35,14 +36,15 @@ from lexppl.cli.results.scores import Judgement, ScoreRow
 from lexppl.cli.results.single_rows import Details, add_row_values, details_of
 from lexppl.cli.table_rows import capped, read_source
 from lexppl.cli.terminal import (
+    CERTIFIED,
     DIGITS,
     DIRECTIONS,
     ENCODING,
     GROUPS,
     PATH,
     REPORT,
+    UsageError,
     one_thread,
-    short_warnings,
     show_progress,
 )
 from lexppl.data.divided_table import DividedTable
@@ -94,7 +96,7 @@ class TableRun(ExplainRun):
         """The explainer with all that it was fitted to."""
         observed = self.outputs, self.full, self.options.seed
         fit = self.result, self.plan, self.source, self.groups
-        return FittedTable(*fit, *observed, self.fitted.networks)
+        return FittedTable(*fit, *observed)
 
     def read(self, device: torch.device) -> None:
         options, regime = self.options, regime_of(self.options)
@@ -114,6 +116,8 @@ class TableRun(ExplainRun):
         otherwise = self._usual_settings(regime)
         rows = len(source.train_rows)
         self.plan = plan_of(options, rows, data, regime=regime, unit=unit, **otherwise)
+        if options.guarantee is not None:
+            _check_guarantee(self.plan)
         if markers_in(data.encoding):
             check_missing(self.plan.method, self.plan.imputer, not self.plan.needs_full_predictor)
         refuse_without_space(options.out, _least_bytes(self.plan, source))
@@ -135,7 +139,9 @@ class TableRun(ExplainRun):
             settings["penalty"] = AUTO
         is_open = METHODS[options.method].takes("predictor") and regime.learns_predictor
         if is_open and options.imputer is None:
-            settings["predictor"] = USUAL_PREDICTOR
+            # Trees predict from what is kept alone: there are no hidden values to draw.
+            certifies = options.guarantee is not None
+            settings["predictor"] = NETWORK if certifies else USUAL_PREDICTOR
         return settings
 
     def fit(self) -> None:
@@ -171,14 +177,12 @@ class TableRun(ExplainRun):
             full = fit_full_predictor(self.plan, rows, self.progress, checkpoint)
         return best_full_predictor(full, self.plan, rows)
 
-    def fit_judge(self, targets: Tensor | None = None) -> EvalX:
-        """Fit EVAL-X of the labels or of other targets."""
+    def fit_judge(self) -> EvalX:
         data = self.source.data
         # A marker of a missing value is hidden with it.
         grouping = Grouping(data.groups, data.entry_names, (data.n_features,)).to(data.x.device)
-        rows = replace(self._rows(targets), grouping=grouping)
-        kept = self.checkpoint("judge") if targets is None else None
-        return fit_judge(self.plan, rows, self.progress, kept)
+        rows = replace(self._rows(), grouping=grouping)
+        return fit_judge(self.plan, rows, self.progress, self.checkpoint("judge"))
 
     def warnings_of_fit(self) -> list[str]:
         plan, result, source = self.plan, self.result, self.source
@@ -231,11 +235,15 @@ class TableRun(ExplainRun):
         ranking, gains = selection_table(posterior), None
         if kind_of(posterior) is PROBABILITY and judge is not None:
             name = "measuring what the features are worth"
-            work = partial(self.gains, judge, posterior)
+            work = partial(self.gains, posterior)
             early = "the gains were interrupted; features are ranked without them"
             gains = sections.run(name, work, None, early, "gains are")
-        judged = gains if gains is None or gains.known else None
-        details = self._details(posterior, judged)
+        details = self._details(posterior, gains)
+        certified = None
+        if (level := self.options.guarantee) is not None:
+            certify = partial(certified_rows, self.table, explained, level)
+            name, early = "certifying features by row", "certified features were interrupted"
+            certified = sections.run(name, certify, None, early)
         path, penalties = self.fitted.path, self._penalties(judgement, details, posterior)
         choice = EncodedChoice()
         if sections.complete:
@@ -249,32 +257,26 @@ class TableRun(ExplainRun):
             **self.shared(posterior, judgement),
             ranking=ranking if gains is None else gains.joined(ranking),
             predictor=self.fitted.predictor,
-            gains=judged,
+            gains=gains,
             details=details,
             calls=None if self.box is None else self.box.calls.summary(source.data.n_entries),
             path=path,
             choice=choice,
             learning=gain,
             penalties=penalties,
+            certified=certified,
         )
 
-    def gains(self, judge: EvalX, posterior: Posterior) -> JudgedGains | None:
-        """Gains of groups and features; none of one row, which has no spread, or of so few rows of
-        rarer labels that their mean is not normal."""
+    def gains(self, posterior: Posterior) -> JudgedGains | None:
+        """Gains of groups and features; none of one row, which has no spread, of so few rows of
+        rarer labels that their mean is not normal, or of outputs that do not vary."""
         table, rows, rare = self.table, len(self.source.test_rows), rare_rows(self.source.test.y)
         few = table.observes_labels and rare is not None and rare < min(LEAST_RARE / 4, rows / 10)
         if few:
             self.sections.warn([f"nothing is found: {rare} of {rows} held-out labels are rare"])
         if few or rows < 2:
             return None
-        if not table.observes_labels:
-            judge = self.fit_judge(table.targets())
-            if judge.result.interrupted:
-                raise KeyboardInterrupt
-        with short_warnings() as printed:
-            gains = judge_gains(table, judge, posterior, self.options.fdr, self.options.fwer)
-        self.sections.warnings += printed
-        return gains
+        return judge_gains(table, posterior, self.options.fdr, self.options.fwer)
 
     def _details(self, posterior: Posterior, gains: JudgedGains | None) -> Details:
         """Directions and single rows."""
@@ -317,12 +319,27 @@ class TableRun(ExplainRun):
             report.gains.groups.to_csv(folder / GROUPS, float_format=DIGITS)
         if details.directions is not None:
             details.directions.to_csv(folder / DIRECTIONS, index=False, float_format=DIGITS)
+        if report.certified is not None:
+            report.certified.table.to_csv(folder / CERTIFIED, index=False)
         if report.path is not None:
             report.path.table.to_csv(folder / PATH, index=False)
         write_report(report, folder / REPORT)
 
     def show(self, report: TableReport, folder: Path) -> None:
         print_table_report(report, folder)
+
+
+def _check_guarantee(plan: FitPlan) -> None:
+    if plan.penalty != AUTO:
+        raise UsageError(
+            "--guarantee takes the order in which features go as their penalty rises: it is of a "
+            "fit of many penalties, without --k, --penalty, --inference and --guide"
+        )
+    if plan.predictor_kind != NETWORK or plan.imputer == "constant":
+        raise UsageError(
+            "--guarantee is about draws of hidden values, and boosted trees and --imputer constant "
+            "draw none: leave --predictor and --imputer out"
+        )
 
 
 def _what_is_fitted(plan: FitPlan) -> str:

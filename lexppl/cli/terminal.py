@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 POSTERIOR, IMPORTANCE, REPORT = "posterior.nc", "importance.csv", "report.html"
 EXPLAINER, ENCODING, PATH = "explainer", "encoding.json", "penalty_path.csv"
+CERTIFIED = "certified.csv"
 DIRECTIONS, ROWS, GROUPS = "directions.csv", "rows.csv", "groups.csv"
 PREDICTIONS = "predictions.csv"
 VOCABULARY, TEXTS = "vocabulary.json", "texts.json"

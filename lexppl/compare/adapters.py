@@ -9,7 +9,7 @@ import torch
 from scipy.stats import t
 from torch import Tensor
 
-from lexppl.argument_checks import fraction, int_at_least
+from lexppl.argument_checks import fraction, int_at_least, one_of, shaped
 from lexppl.arviz_compatibility import Posterior, group_of
 from lexppl.compare.importances import check_tables, library
 from lexppl.explanation.reading.feature_values import GAIN
@@ -110,8 +110,7 @@ class ImputerMasker:
     def _entries(self, x: np.ndarray) -> int:
         event = self.imputer.event_shape
         features = self.grouping.features if self.grouping else event[0] if event else len(x)
-        if x.ndim != 1 or len(x) != features:
-            raise ValueError(f"x must be one row of {features} features; its shape is {x.shape}")
+        shaped("x", x, (features,))
         return self.grouping.entries if self.grouping else len(x)
 
     def _entry_values(self, x: np.ndarray) -> list[np.ndarray]:
@@ -173,11 +172,9 @@ def shap_explanation(
         >>> shap_explanation(posterior).values
         array([[1. , 0.5]])
     """
-    if over not in (None, "chains", "draws"):
-        raise ValueError(f"over must be 'chains', 'draws' or None; it is {over!r}")
+    one_of((None, "chains", "draws"), "over", over)
     level = fraction("level", level)
-    if values not in ("masks", "gains"):
-        raise ValueError(f"values must be 'masks' or 'gains'; it is {values!r}")
+    one_of(("masks", "gains"), "values", values)
     site = mask_means(posterior).attrs["site"]
     mask = masks_of(posterior, given_y)[site]
     names = [str(name) for name in mask[mask.dims[-1]].values]

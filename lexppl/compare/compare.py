@@ -13,7 +13,7 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from lexppl.argument_checks import int_at_least, int_between, one_of
+from lexppl.argument_checks import int_at_least, int_between, one_of, shaped
 from lexppl.choices.methods import LIBRARIES
 from lexppl.compare.figures import Figure, encoded, figures_of, with_intervals
 from lexppl.compare.importances import (
@@ -283,8 +283,7 @@ def _table(data: Table, name: str) -> _Rows:
     if not pair or not all(isinstance(part, Tensor) for part in data):
         raise TypeError(f"{name} must be a Dataset or a pair of tensors (x, y); it is {data!r:.60}")
     x, y = data
-    if y.shape != x.shape[:1]:
-        raise ValueError(f"y of {name} must have shape ({len(x)},); it has {tuple(y.shape)}")
+    shaped(f"y of {name}", y, x.shape[:1])
     return x, y, None, None
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lexppl.argument_checks import fraction, int_at_least
+from lexppl.argument_checks import fraction, int_at_least, refuse_not_finite, shaped
 from lexppl.distributions.support import distribution_targets
 from lexppl.evaluation.judges import FittedPredictor
 from lexppl.extras import extra_library
@@ -35,11 +35,8 @@ def check_tables(grouping: Grouping | None, **tables: Tensor) -> None:
         if not isinstance(table, Tensor) or not table.is_floating_point():
             kind = table.dtype if isinstance(table, Tensor) else type(table).__name__
             raise TypeError(f"{name} must be a floating-point tensor; it is {kind}")
-        if table.dim() != 2 or table.numel() == 0 or not bool(table.isfinite().all()):
-            raise ValueError(
-                f"{name} must be a table (N, D) of finite numbers; it has shape "
-                f"{tuple(table.shape)} and {int((~table.isfinite()).sum())} NaN or infinite values"
-            )
+        shaped(name, table, "N D", filled=True)
+        refuse_not_finite(name, table)
         kinds = [f"{one.shape[1]} features, {one.dtype}, on {one.device}" for one in (table, first)]
         if kinds[0] != kinds[1]:
             raise ValueError(f"{name} has {kinds[0]}, and {first_name} {kinds[1]}; convert one")
@@ -286,8 +283,8 @@ def gradient_importances(
     check_tables(grouping, x=x)
     module = model.predictor if isinstance(model, FittedPredictor) else model
     outputs = _differentiable(module, output)
-    if baseline is not None and baseline.shape != x.shape[1:]:
-        raise ValueError(f"baseline must be one row ({x.shape[1]},); it is {tuple(baseline.shape)}")
+    if baseline is not None:
+        shaped("baseline", baseline, x.shape[1:])
     attribution = getattr(library("captum.attr"), GRADIENTS[method])(outputs)
     parts = []
     with evaluating(module), torch.enable_grad():

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lexppl.argument_checks import quoted, quoted_counts, refuse_not_finite, refuse_repeated
+from lexppl.argument_checks import quoted, quoted_counts, refuse_not_finite, refuse_repeated, shaped
 from lexppl.data.encoding import TableEncoding, Task
 from lexppl.data.rows import Divisible
 from lexppl.summary import Summarised, Summary, counted, short, some_of
@@ -133,31 +133,13 @@ def _check_shapes(data: Dataset) -> None:
     data._check_tensors(("x", "y"), ("truth",))
     if not data.x.is_floating_point():
         raise TypeError(f"x must be floating; it is {data.x.dtype}")
-    if data.x.ndim != 2:
-        raise ValueError(f"x must have shape (N, D); it has shape {tuple(data.x.shape)}")
-    if data.x.numel() == 0:
-        raise ValueError(
-            "the table is empty: x must have at least one row and one column; "
-            f"it has shape {tuple(data.x.shape)}"
-        )
-    rows, features = data.x.shape
-    times = data.class_names is None and data.y.shape in ((rows, 2), (rows, 3))
-    if data.y.shape != (rows,) and not times:
-        raise ValueError(
-            f"y must have shape ({rows},), one value a row of x, or ({rows}, 2) of survival times "
-            f"and events; it has {tuple(data.y.shape)}"
-        )
+    rows, features = shaped("x", data.x, "N D", filled=True)
+    times = ((rows, 2), (rows, 3)) if data.class_names is None else ()
+    shaped("y", data.y, (rows,), *times)
     for name in ("feature_names", "groups"):
-        if len(getattr(data, name)) != features:
-            raise ValueError(
-                f"{name} must have {features} entries, one a column of x; "
-                f"it has {len(getattr(data, name))}"
-            )
-    expected = (rows, data.n_entries)
-    if data.truth is not None and data.truth.shape != expected:
-        raise ValueError(
-            f"truth must have shape {expected}, (rows, entries); it has {tuple(data.truth.shape)}"
-        )
+        shaped(name, getattr(data, name), (features,))
+    if data.truth is not None:
+        shaped("truth", data.truth, (rows, data.n_entries))
     if set(data.groups) != set(range(data.n_entries)):
         raise ValueError(
             f"groups must use every mask entry 0 to {data.n_entries - 1}, one for each of "

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pandas.api import types
 from torch import Tensor
 
-from lexppl.argument_checks import quoted, quoted_counts, refuse_repeated
+from lexppl.argument_checks import one_of, quoted, quoted_counts, refuse_repeated
 from lexppl.configured import made_of, refuse_types
 from lexppl.data.cells import (
     are_without_words,
@@ -80,8 +80,7 @@ class TargetColumn(Standardised):
             ValueError: an unknown task, words or dates for numbers, one value only.
         """
         name, kind = str(cells.name), kind_of(cells)
-        if task not in (None, "classification", "regression"):
-            raise ValueError(f"task must be 'classification' or 'regression'; it is {task!r}")
+        one_of((None, "classification", "regression"), "task", task)
         if kind == "date" and task is None:
             raise ValueError(
                 f"target {name!r} holds dates; predict another column, or give "

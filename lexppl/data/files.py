@@ -22,7 +22,7 @@ import pandas as pd
 from pandas.api import types
 from pandas.io.common import get_handle  # type: ignore[import-not-found]
 
-from lexppl.argument_checks import quoted, quoted_counts, refuse_repeated
+from lexppl.argument_checks import quoted, quoted_counts, refuse_repeated, shaped
 from lexppl.data.cells import MISSING_WORDS, holds_dates
 
 ANY_SPACE = r"\s+"
@@ -234,11 +234,7 @@ def _read_text(
         else next(csv.reader(lines, delimiter=separator, skipinitialspace=True))
     )
     names = [str(name) for name in (cells if column_names is None else column_names)]
-    if len(names) != len(cells):
-        raise ValueError(
-            f"column_names must have {len(cells)} names, as the first line of {file.name!r} has "
-            f"cells; it has {len(names)}"
-        )
+    shaped("column_names", names, (len(cells),), note=f"as the first line of {file.name!r}")
     if len(names) == 1 and any(other in names[0] for other in ",;\t|"):
         raise ValueError(
             f"{file.name!r} has the single column {names[0]!r}; its cells seem to be separated "

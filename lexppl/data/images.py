@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lexppl.argument_checks import folder_of, fraction, int_at_least, quoted
+from lexppl.argument_checks import folder_of, fraction, int_at_least, quoted, shaped
 from lexppl.data.rows import Divisible
 from lexppl.data.stratification import at_most, part_counts
 from lexppl.summary import Summarised, Summary, counted
@@ -135,14 +135,8 @@ def _check_pixels(data: ImageDataset) -> None:
         raise TypeError(
             f"pixels must be torch.uint8 (0 to 255) or floating (0 to 1); they are {pixels.dtype}"
         )
-    if pixels.ndim != 4 or pixels.numel() == 0:
-        raise ValueError(
-            "pixels must have shape (N, C, H, W), none of them 0 (one grey channel is C = 1); "
-            f"they have shape {tuple(pixels.shape)}"
-        )
-    rows, _, height, width = pixels.shape
-    if data.y.shape != (rows,):
-        raise ValueError(f"y must have shape ({rows},), a label each; it has {tuple(data.y.shape)}")
+    rows, _, height, width = shaped("pixels", pixels, "N C H W", filled=True)
+    shaped("y", data.y, (rows,))
     if data.row_names is not None and len(data.row_names) != rows:
         raise ValueError(f"row_names must have {rows} names; it has {len(data.row_names)}")
     if truth is not None and (truth.dtype != torch.bool or truth.shape != (rows, height, width)):

@@ -106,8 +106,7 @@ def load_survival(name: str, dtype: torch.dtype | None = None) -> Dataset:
     veterans_lung_cancer  137 × 6   death of lung cancer (days): 128            scikit-survival
     ====================  ========  ==========================================  ===================
     """
-    if name not in _LOADERS:
-        raise ValueError(f"there is no survival set {name!r}; there are {quoted(survival_names())}")
+    one_of(survival_names(), "name of a survival set", name)
     features, time, event = _LOADERS[name]()
     frame = features.assign(time=np.array(time, dtype=float))
     data = dataset_from_frame(frame, "time", task="regression", name=name, dtype=dtype)
@@ -290,8 +289,7 @@ def image_set(
     Raises:
         ValueError: another name, a file that is not there or cannot be read.
     """
-    if name not in image_names():
-        raise ValueError(f"there is no image set {name!r}; there are {quoted(image_names(), 20)}")
+    one_of(image_names(), "name of an image set", name)
     most = None if rows is None else int_at_least("rows", rows)
     reading: dict[str, Any] = {"root": root, "download": download}
     if name.startswith("panels_"):

@@ -9,8 +9,8 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
-from lexppl.argument_checks import finite_float, fraction, int_at_least, quoted
-from lexppl.choices.data_sets import ALIASES, SYNTHETIC, synthetic_names
+from lexppl.argument_checks import finite_float, fraction, int_at_least, one_of, shaped
+from lexppl.choices.data_sets import ALIASES, SYNTHETIC
 from lexppl.data.dataset import Dataset
 
 Constant = Literal["l2x-code", "l2x-paper", "q-fit-code"]
@@ -110,10 +110,7 @@ class SyntheticSet:
         return relevant[self.branch_index(x)]
 
     def _check(self, x: Tensor) -> None:
-        if x.ndim == 0 or x.shape[-1] != self.n_features:
-            raise ValueError(
-                f"x must have {self.n_features} features last; it has shape {tuple(x.shape)}"
-            )
+        shaped("x", x, ("…", self.n_features))
 
 
 def _sine(x: Tensor, amplitude: float, frequency: float) -> Tensor:
@@ -178,12 +175,8 @@ def synthetic_set(name: str, constant: Constant = "l2x-code") -> SyntheticSet:
         (ProductBranch(name='f_A', features=(0, 1)),)
     """
     full_name = ALIASES.get(name, name)
-    if full_name not in SYNTHETIC:
-        raise ValueError(
-            f"there is no synthetic set {name!r}; there are {quoted(synthetic_names(), most=9)}"
-        )
-    if constant not in get_args(Constant):
-        raise ValueError(f"constant must be {quoted(get_args(Constant))}; it is {constant!r}")
+    one_of((*SYNTHETIC, *ALIASES), "name of a synthetic set", name)
+    one_of(get_args(Constant), "constant", constant)
     branches: Mapping[str, Branch] = {
         "A": _INTERACTION,
         "B": _ORANGE_SKIN,

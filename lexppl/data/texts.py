@@ -17,7 +17,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from lexppl.argument_checks import folder_of, int_at_least, quoted, refuse_repeated
+from lexppl.argument_checks import folder_of, int_at_least, one_of, quoted, refuse_repeated, shaped
 from lexppl.data.rows import Divisible
 from lexppl.sealed_files import read_sealed, refused_by_name, write_sealed
 from lexppl.summary import Summarised, Summary, counted
@@ -193,8 +193,7 @@ def encoded_words(
     rows: Sequence[TextWords], vocabulary: Vocabulary, length: int | None, keep: End | None
 ) -> tuple[Tensor, tuple[tuple[str, ...], ...]]:
     """As :func:`encoded_texts`, of texts that are divided into words."""
-    if keep not in (None, "start", "end"):
-        raise ValueError(f'keep must be "start" or "end", or None to refuse; it is {keep!r}')
+    one_of((None, "start", "end"), "keep", keep)
     sizes = [len(row.words) for row in rows]
     length = max(sizes) if length is None else int_at_least("length", length)
     longer = [row for row, size in enumerate(sizes) if size > length]
@@ -329,8 +328,7 @@ def texts_of(
         raise TypeError("texts must be several, such as a list of strings; it is one string")
     texts, labels = tuple(texts), list(labels)
     rows = divided(texts)
-    if len(labels) != len(rows):
-        raise ValueError(f"each text needs a label; there are {len(rows)} and {len(labels)}")
+    shaped("labels", labels, (len(rows),))
     classes, y = _classes(labels, class_names)
     if not isinstance(vocabulary, Vocabulary):
         vocabulary = Vocabulary.of((row.words for row in rows), vocabulary)
@@ -407,8 +405,7 @@ def imdb(
     Source: Maas, Daly, Pham, Huang, Ng & Potts, "Learning word vectors for sentiment analysis",
     ACL 2011.
     """
-    if reviews not in FILES:
-        raise ValueError(f'reviews must be "all" or "5k"; it is {reviews!r}')
+    one_of(FILES, "reviews", reviews)
     frame = _frame(folder_of(root), reviews)
     frame["text"] = frame["text"].str.replace("<br />", " ", regex=False)
     options: Any = {"length": length, "keep": keep, "class_names": CLASSES, "target_name": "review"}

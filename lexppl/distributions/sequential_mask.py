@@ -264,6 +264,23 @@ class SequentialMask(TorchDistribution):
                 reached[other] = step if before is None else torch.logaddexp(before, step)
         return final.masked_fill(size > self.most, -torch.inf)
 
+    def likeliest_order(self) -> Tensor:
+        """The entries by the likeliest next choice at each step, without the stop, `batch_shape +
+        (T,)`; beside a start as many steps as every row has entries left.
+
+        Example:
+            >>> law = SequentialMask(lambda kept, mask: (kept + mask.new_tensor([1.0, 3.0, 2.0]),
+            ...     mask.sum(-1)), torch.zeros(1, 3), 3)
+            >>> law.likeliest_order()
+            tensor([[1, 2, 0]])
+        """
+        mask = self.mask_of(self.x.new_zeros((*self.batch_shape, 1, self.entries)))
+        order: list[Tensor] = []
+        for _ in range(min(self.most, int((mask == 0).sum(-1).min()))):
+            order.append(self._answers(mask, *self._known(mask))[0].argmax(-1))
+            mask = mask + one_hot(order[-1], self.entries).to(mask)
+        return torch.stack(order, -1)
+
     def _answers(self, mask: Tensor, x: Tensor, *context: Tensor) -> tuple[Tensor, Tensor]:
         """`log π` and the stop's logit, of the policy's answers to what a mask keeps."""
         if self.explore == 1.0 and self.explore_stop == 1.0:

@@ -6,13 +6,14 @@ from lexppl.evaluation.bayes.loo import compare_loo, loo, reloo
 from lexppl.evaluation.bayes.marginal_likelihood import log_marginal_likelihood
 from lexppl.evaluation.bayes.mask_table import feature_evidence, log_bayes_factors, mask_table
 from lexppl.evaluation.bayes.simulated import GuideFits
+from lexppl.evaluation.certified import calibrated_stop, certified_masks
 from lexppl.evaluation.effects import direction_table, feature_effects, revealed_predictions
 from lexppl.evaluation.encode_meter import encode_meter, stripe_x
 from lexppl.evaluation.explanation_divergence import explanation_divergence
 from lexppl.evaluation.feature_groups import FeatureGroups
 from lexppl.evaluation.fidelity import fidelity_scores
 from lexppl.evaluation.folds import Folds
-from lexppl.evaluation.gains import feature_gains, gain_table, group_table, interaction_table
+from lexppl.evaluation.importance import importance, interaction_table
 from lexppl.evaluation.imputation import imputation
 from lexppl.evaluation.judges import fit_evalx, fit_predictor
 from lexppl.evaluation.penalty_path import penalty_path, plateau
@@ -36,7 +37,9 @@ __all__ = [
     "GuideFits",
     "Oracle",
     "auroc",
+    "calibrated_stop",
     "calibration",
+    "certified_masks",
     "compare_loo",
     "concordance_index",
     "direction_table",
@@ -44,14 +47,12 @@ __all__ = [
     "explanation_divergence",
     "feature_effects",
     "feature_evidence",
-    "feature_gains",
     "fidelity_scores",
     "fit_evalx",
     "fit_predictor",
     "gain_over_base_rate",
-    "gain_table",
-    "group_table",
     "guide_check",
+    "importance",
     "imputation",
     "interaction_table",
     "log_bayes_factors",

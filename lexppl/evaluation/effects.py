@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 from torch import Tensor
 
-from lexppl.argument_checks import int_at_least, int_between
+from lexppl.argument_checks import int_at_least, int_between, shaped
 from lexppl.evaluation.feature_groups import FeatureGroups
 from lexppl.explanation.explained_rows import known_sites
 from lexppl.explanation.names import entry_names as names_of
@@ -168,7 +168,7 @@ def feature_effects(
         entry_names: names of the G entries; if None those of the fit.
 
     Raises:
-        ValueError: as :func:`feature_gains`; a program without a response `y`.
+        ValueError: rows unlike those of the fit; a program without a response `y`.
         FloatingPointError: log-odds that are NaN or infinite, as of a predictor that rules a label
             out.
 
@@ -240,8 +240,7 @@ def direction_table(
         known = values.get(name)
         if known is None:
             continue
-        if len(known) != each.shape[1]:
-            raise ValueError(f"values of {name!r} are of {len(known)} rows, not {each.shape[1]}")
+        shaped(f"values of {name!r}", known.numbers, each.shape[1:2])
         for c, label in enumerate(effects.class_names or ("",)):
             about = _of_numbers if known.levels is None else _of_levels
             lines += [
@@ -519,8 +518,7 @@ def revealed_predictions(
     names = tuple(map(str, names_of(result, entries, entry_names)))
     together = FeatureGroups.alone(names) if groups is None else groups
     owner = torch.from_numpy(together.of_entries()).to(runs.rows.x.device)
-    if len(owner) != entries:
-        raise ValueError(f"groups must be of the {entries} mask entries; they are of {len(owner)}")
+    shaped("groups, by mask entry,", owner, (entries,))
 
     def kept_shares(run: Run, _: slice) -> list[Tensor]:
         """Share of the draws that keep a member of each group, `(B, K)`."""

@@ -12,7 +12,7 @@ import torch
 from scipy.stats import t
 from torch import Tensor, nn
 
-from lexppl.argument_checks import finite_float, int_at_least, refuse_not_finite
+from lexppl.argument_checks import finite_float, int_at_least, refuse_not_finite, shaped
 from lexppl.configured import Configured
 from lexppl.data.stratification import stratified_parts
 from lexppl.evaluation.judges import fit_predictor, hard_draws, mask_entries
@@ -43,8 +43,7 @@ class MaskedRows:
         """Checked rows."""
         if not isinstance(y, Tensor) or y.dtype == torch.bool or y.is_complex():
             raise TypeError("y must be a tensor of labels (integers) or responses (floating), (N,)")
-        if y.shape != (len(x),):
-            raise ValueError(f"y must have shape ({len(x)},); it has {tuple(y.shape)}")
+        shaped("y", y, (len(x),))
         draws = hard_draws(x, masks, mask_entries(x, grouping))
         refuse_not_finite("x", x)
         refuse_not_finite("y", y)

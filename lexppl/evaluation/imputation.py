@@ -14,9 +14,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from lexppl.argument_checks import fraction, int_at_least, one_of
+from lexppl.argument_checks import (
+    check_binary,
+    fraction,
+    int_at_least,
+    one_of,
+    refuse_not_finite,
+    shaped,
+)
 from lexppl.evaluation.effects import ForcedRuns, Run
-from lexppl.evaluation.prediction import check_binary, mean_errors
+from lexppl.evaluation.prediction import mean_errors
 from lexppl.explanation.given_program import as_fitted
 from lexppl.inference.batches import writable
 from lexppl.inference.contexts import program_settings, seeded
@@ -124,11 +131,8 @@ def imputation(
     """
     x = rows if isinstance(rows, Tensor) else torch.from_numpy(writable(rows))
     x = x if x.is_floating_point() else x.to(torch.get_default_dtype())
-    if x.ndim < 2 or x.numel() == 0 or not bool(x.isfinite().all()):
-        raise ValueError(
-            f"rows must be finite and of shape (N, *event); they have shape {tuple(x.shape)} and "
-            f"{int((~x.isfinite()).sum())} values that are NaN or infinite"
-        )
+    shaped("rows", x, "N *event", filled=True)
+    refuse_not_finite("rows", x)
     rates = tuple(fraction("a rate", rate, of="the entries") for rate in rates)
     if not rates or not isinstance(imputers, Mapping) or not imputers:
         raise ValueError("give one rate or more, and a mapping of one imputer or more by name")

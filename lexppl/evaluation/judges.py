@@ -13,10 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from lexppl.argument_checks import int_at_least, int_between
+from lexppl.argument_checks import check_binary, int_at_least, int_between, shaped
 from lexppl.evaluation.prediction import (
     PredictionScores,
-    check_binary,
     prediction_scores,
     predictive,
     predictive_log_likelihood,
@@ -240,12 +239,10 @@ class EvalX:
         result: the fit of a program with the sites `mask` and `y`, such as :class:`LEX`; of
             several replicates the best one judges.
         entries: G, of its masks.
-        name: in words; None of the explainer itself.
     """
 
     result: FitResult
     entries: int
-    name: str | None = "EVAL-X"
 
     @property
     def predictor(self) -> Any:
@@ -265,11 +262,7 @@ class EvalX:
         self, x: Tensor, y: Tensor, masks: Tensor, *, imputations: int = 1, seed: int = 0
     ) -> tuple[Tensor, Tensor]:
         """Predictions as :meth:`predict`, and `log p(y | x_S)`, `(L, N)`, of one run."""
-        if y is None or y.dim() != 1:
-            raise ValueError(
-                f"y must hold labels or responses, shape ({len(x)},); it has "
-                f"{None if y is None else tuple(y.shape)}"
-            )
+        shaped("y", y, (len(x),))
         return self._run(x, y, masks, imputations, seed)
 
     def scores(

@@ -12,7 +12,7 @@ import torch
 from scipy.stats import rankdata
 from torch import Tensor
 
-from lexppl.argument_checks import refuse_not_finite
+from lexppl.argument_checks import refuse_not_finite, shaped
 from lexppl.evaluation.folds import Folds, judged
 from lexppl.explanation.row_draws import shares
 from lexppl.explanation.sampler import log_likelihood, log_weights, outcome, read_runs
@@ -153,11 +153,8 @@ def prediction_scores(
             "replicate where it holds labels (an integer type), and y have shape (N,), N >= 1; "
             f"they are {tuple(predictions.shape)} and {y.dtype} {tuple(y.shape)}"
         )
-    if log_likelihood is not None and log_likelihood.shape != y.shape:
-        raise ValueError(
-            f"log_likelihood must have one value a row, {tuple(y.shape)}; it has "
-            f"{tuple(log_likelihood.shape)}"
-        )
+    if log_likelihood is not None:
+        shaped("log_likelihood", log_likelihood, y.shape)
     refuse_not_finite("predictions", predictions)
     refuse_not_finite("y", y)
     likelihood = None if log_likelihood is None else float(log_likelihood.double().mean())
@@ -231,10 +228,7 @@ def _precision(own: np.ndarray, score: np.ndarray) -> float:
 def _mean_over(
     classes: Sequence[int], score: Callable[..., Any], probabilities: Tensor, y: Tensor
 ) -> float:
-    if probabilities.dim() != 2 or y.dim() != 1 or len(probabilities) != len(y):
-        raise ValueError(
-            f"give probabilities (N, C) and y (N,); {tuple(probabilities.shape)}, {tuple(y.shape)}"
-        )
+    shaped("y", y, shaped("probabilities", probabilities, "N C")[:1])
     refuse_not_finite("probabilities", probabilities)
     values, labels = probabilities.detach().cpu().numpy(), y.cpu().numpy()
     mixed = [c for c in classes if 0 < (labels == c).sum() < len(labels)]
@@ -257,16 +251,6 @@ def mean_errors(values: np.ndarray, weights: np.ndarray | None = None) -> np.nda
 def more_by_an_error(more: np.ndarray, weights: np.ndarray | None = None) -> bool:
     """Whether the mean of differences `(N,)` is above one standard error of it."""
     return float(np.average(more, weights=weights)) > float(mean_errors(more[None], weights)[0])
-
-
-def check_binary(name: str, values: Tensor, shape: tuple[int, ...], draws: bool = False) -> None:
-    """Refuse other values than 0 and 1, or another shape, before which `draws` may stand."""
-    own = values.shape[max(values.ndim - len(shape), 0) :] if draws else values.shape
-    if tuple(own) != shape or values.numel() == 0:
-        wanted = f"({'…, ' if draws else ''}{', '.join(map(str, shape))}{',' * (len(shape) == 1)})"
-        raise ValueError(f"{name} must have shape {wanted}; the shape is {tuple(values.shape)}")
-    if not ((values == 0) | (values == 1)).all():
-        raise ValueError(f"{name} must hold 0 and 1 only; threshold probabilities before")
 
 
 @dataclass(frozen=True)

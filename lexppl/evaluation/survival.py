@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from lexppl.argument_checks import shaped
 from lexppl.explanation.sampler import read_runs
 from lexppl.extras import extra_library
 from lexppl.inference.objective.program import ParticleTrace
@@ -115,8 +116,7 @@ def predict_survival(
     """
     result.check(x)
     when = torch.as_tensor(times, dtype=x.dtype, device=x.device)
-    if when.dim() != 1 or len(when) == 0:
-        raise ValueError(f"times must have shape (T,), T >= 1; they have {tuple(when.shape)}")
+    shaped("times", when, "T", filled=True)
 
     def read(runs: Iterator[ParticleTrace], rows: slice) -> dict[str, Tensor]:
         own = None if stratum is None else stratum[rows]
@@ -164,8 +164,8 @@ def concordance_index(risk: Tensor, y: Tensor) -> float:
 
     Source: Harrell, Califf, Pryor, Lee, Rosati. Evaluating the yield of medical tests. JAMA 1982.
     """
-    shaped = risk.dim() == 1 and y.dim() == 2 and y.shape[1] >= 2 and len(y) == len(risk)
-    if not shaped or not bool(risk.isfinite().all() and y.isfinite().all()):
+    fits = risk.dim() == 1 and y.dim() == 2 and y.shape[1] >= 2 and len(y) == len(risk)
+    if not fits or not bool(risk.isfinite().all() and y.isfinite().all()):
         raise ValueError(
             "risk must have shape (N,) and y (N, 2), and both be finite; they have shapes "
             f"{tuple(risk.shape)} and {tuple(y.shape)}"
@@ -209,8 +209,7 @@ def with_baseline(
         part.baseline = None
     fitted = replace(result, models=models)
     fitted.check(x, y)
-    if y.dim() != 2:
-        raise ValueError(f"y must have shape (N, 2) or (N, 3); it has shape {tuple(y.shape)}")
+    shaped("y", y, "N 2", "N 3")
     for place, model in enumerate(models):
         particles = log_hazards(fitted.subset([place]), x, masks, imputations, seed)[0]
         parts = _cox_parts(model)

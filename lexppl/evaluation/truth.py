@@ -15,9 +15,8 @@ from scipy.interpolate import CubicSpline
 from scipy.special import expit
 from torch import Tensor
 
-from lexppl.argument_checks import fraction, int_between, refuse_not_finite
+from lexppl.argument_checks import check_binary, fraction, int_between, refuse_not_finite, shaped
 from lexppl.data.synthetic import AdditiveBranch, ProductBranch, SyntheticSet, synthetic_set
-from lexppl.evaluation.prediction import check_binary
 from lexppl.explanation.sampler import log_likelihood, read_runs
 from lexppl.inference.objective.program import ParticleTrace
 from lexppl.inference.predictive import row_chunks, rows_at_once
@@ -73,10 +72,9 @@ def selection_scores(
         >>> scores.tpr, scores.fpr, round(scores.fdr, 4), scores.control_flow, scores.mean_size
         (0.75, 0.25, 0.1667, 0.5, 2.0)
     """
-    if truth.ndim != 2:
-        raise ValueError(f"truth must have shape (N, G); it has {tuple(truth.shape)}")
-    check_binary("truth", truth, tuple(truth.shape))
-    check_binary("masks", masks, tuple(truth.shape), draws=True)
+    shape = shaped("truth", truth, "N G")
+    check_binary("truth", truth, shape)
+    check_binary("masks", masks, shape, draws=True)
     without = int((truth.sum(-1) == 0).sum())
     if without:
         raise ValueError(f"truth needs a relevant entry a row; {without} of {len(truth)} have none")
@@ -232,8 +230,7 @@ class Oracle:
     def _log_probabilities(self, x: Tensor, masks: Tensor) -> tuple[Tensor, Tensor]:
         """Return ``log p(y=1|x_S)`` and ``log p(y=0|x_S)``, float64, shape ``(…, N)``."""
         features = self.distribution.n_features
-        if x.ndim != 2 or x.shape[1] != features or len(x) == 0:
-            raise ValueError(f"x must have shape (N, {features}), N >= 1; it has {tuple(x.shape)}")
+        shaped("x", x, ("N", features), filled=True)
         check_binary("masks", masks, tuple(x.shape), draws=True)
         refuse_not_finite("x", x)
         kept = masks == 1
@@ -407,10 +404,9 @@ def oracle_gap(
 
     `z_l ~ p(z|x)` the explainer's mask draws `(L, N, D)`, t the truth `(N, D)`.
     """
-    if x.dim() != 2:
-        raise ValueError(f"x must have shape (N, D); it has {tuple(x.shape)}")
-    check_binary("masks", masks, tuple(x.shape), draws=True)
-    check_binary("truth", truth, tuple(x.shape))
+    shape = shaped("x", x, "N D")
+    check_binary("masks", masks, shape, draws=True)
+    check_binary("truth", truth, shape)
     check_binary("y", y, (len(x),))
     if log_likelihood.shape != (len(x),) or bool(log_likelihood.isnan().any()):
         raise ValueError(

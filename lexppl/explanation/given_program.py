@@ -9,7 +9,7 @@ import torch
 from pyro.nn import PyroModule
 from torch import Tensor
 
-from lexppl.argument_checks import refuse_not_finite
+from lexppl.argument_checks import refuse_not_finite, shaped
 from lexppl.explanation.program_sites import ProgramSites, SharedSite
 from lexppl.inference.posterior.global_draws import GlobalDraws, SampledGuide, SamplerRecord
 from lexppl.inference.predictive import sites_of_guide
@@ -127,14 +127,10 @@ def _of_site(values: Tensor, site: SharedSite, dtype: torch.dtype, padded: bool)
     leading = len(shape) - len(site.shape)
     if padded and leading > 1 and set(shape[1:leading]) == {1}:
         values = values.flatten(0, leading - 1)
-        shape, leading = tuple(values.shape), 1
-    if leading not in (1, 2) or shape[leading:] != site.shape or 0 in shape[:leading]:
-        event = "".join(f", {size}" for size in site.shape)
-        raise ValueError(
-            f"samples[{site.name!r}] must have shape (S{event}), or (C, S{event}) by chain; it has "
-            f"shape {shape}"
-        )
-    refuse_not_finite(f"samples[{site.name!r}]", values)
+        leading = 1
+    name = f"samples[{site.name!r}]"
+    shaped(name, values, ("S", *site.shape), ("C", "S", *site.shape), filled=True)
+    refuse_not_finite(name, values)
     if values.is_floating_point():
         values = values.to(dtype)
     return values if leading == 2 else values.unsqueeze(0)

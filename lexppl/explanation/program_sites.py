@@ -12,6 +12,7 @@ import pyro
 from torch import Tensor
 from torch.distributions import constraints
 
+from lexppl.argument_checks import one_of
 from lexppl.distributions.support import draws_zeros_and_ones
 from lexppl.effects import BEFORE_PARTICLES, MASK_KIND, MASK_KINDS, ParticleCounts, weights_first
 from lexppl.explanation.reading.masks import BY_GUIDE
@@ -330,8 +331,7 @@ def stated_kind(site: Site) -> str | None:
     support; None where neither does."""
     stated = site.infer.get(MASK_KIND)
     if stated is not None:
-        if stated not in MASK_KINDS:
-            raise ValueError(f"mask_kind of {site.name!r} must be in {MASK_KINDS}, not {stated!r}")
+        return str(one_of(MASK_KINDS, f"mask_kind of {site.name!r}", stated))
         return str(stated)
     try:
         support = site.distribution.support

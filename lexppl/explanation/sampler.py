@@ -13,7 +13,7 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from lexppl.argument_checks import int_at_least
+from lexppl.argument_checks import check_binary, int_at_least, shaped
 from lexppl.distributions.support import distribution_targets
 from lexppl.explanation.names import entry_names
 from lexppl.explanation.program_sites import FEATURE, sites_of
@@ -196,14 +196,10 @@ def _masks(masks: Any, rows: int, entries: int, replicates: int) -> Tensor:
     if isinstance(masks, xr.DataArray):
         masks = masks.transpose(..., "draw", "row", masks.dims[-1]).values
     values = torch.as_tensor(masks)
+    own = ("D", rows, entries)
+    shaped("masks", values, own, *((r, *own) for r in dict.fromkeys((1, replicates))))
     values = values if values.dim() == 4 else values.unsqueeze(0)
-    if values.shape[2:] != (rows, entries) or len(values) not in (1, replicates):
-        raise ValueError(
-            f"masks must have shape (D, {rows}, {entries}), or (R, D, {rows}, {entries}) for "
-            f"{replicates} replicates; the shape is {tuple(values.shape)}"
-        )
-    if not bool(((values == 0) | (values == 1)).all()):
-        raise ValueError("masks must hold 0 and 1 only; threshold probabilities before")
+    check_binary("masks", values, (rows, entries), draws=True)
     return values
 
 

@@ -12,7 +12,7 @@ from pyro.infer import ELBO
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from lexppl.argument_checks import int_at_least
+from lexppl.argument_checks import int_at_least, one_of
 from lexppl.effects import FoldShift
 from lexppl.inference.batches import Columns
 from lexppl.inference.objective.objective import Objective, Schedule, as_objective
@@ -116,8 +116,7 @@ class Stage:
             raise ValueError("a stage needs at least one term")
         if self.epochs is not None:
             int_at_least("epochs of a stage", self.epochs)
-        if self.keep not in (None, "best", "last"):
-            raise ValueError(f"a stage keeps its 'best' or its 'last' state; it is {self.keep!r}")
+        one_of((None, "best", "last"), "keep", self.keep)
 
     @property
     def keeps_last(self) -> bool:
@@ -193,6 +192,8 @@ class System(Summarised):
         build: makes the stages, with new modules at each call, so that replicates differ.
         published: arguments of `fit` as the system's paper has them; `fit` alone uses its own.
         folds: F, by which `fit` cross-fits predictors that learn; 1 for a single predictor.
+        at_responses: the system that `fit` takes in place of this one, by all y of the training
+            rows and how often each row counts, or None; what was given stays. None for this one.
 
     Example:
         >>> from lexppl.systems import l2x
@@ -203,6 +204,7 @@ class System(Summarised):
     build: Callable[[], Sequence[Stage]]
     published: Mapping[str, Any] = field(default_factory=dict)
     folds: int = 1
+    at_responses: Callable[[Tensor, Tensor | None], System] | None = None
 
     def __post_init__(self) -> None:
         # Built once, so that a mistake in its numbers is refused where it is made.
@@ -254,4 +256,6 @@ class System(Summarised):
                 part.to(*args, **kwargs)
             return stages
 
-        return System(build, self.published, self.folds)
+        at = self.at_responses
+        moved = None if at is None else lambda y, counts: at(y, counts).to(*args, **kwargs)
+        return System(build, self.published, self.folds, moved)

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lexppl.argument_checks import int_at_least, one_of, refuse_not_finite
+from lexppl.argument_checks import int_at_least, one_of, refuse_not_finite, shaped
 from lexppl.data.texts import Vocabulary
 from lexppl.distributions.support import distribution_targets
 from lexppl.models.adapters import (
@@ -174,8 +174,7 @@ class BlackBox:
         """The content of each row, and the first places of those that have no answer."""
         if not isinstance(x, Tensor):
             raise TypeError(f"x must be a torch.Tensor; it is a {type(x).__name__}")
-        if x.dim() < 2 or len(x) == 0:
-            raise ValueError(f"x must have shape (N, *event), N >= 1; it has {tuple(x.shape)}")
+        shaped("x", x, "N *event", filled=True)
         refuse_not_finite("x", x)
         keys = self.keys(x, self.context)
         first = {key: place for place, key in reversed([*enumerate(keys)])}

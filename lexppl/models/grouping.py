@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lexppl.argument_checks import finite_float, int_at_least
+from lexppl.argument_checks import finite_float, int_at_least, shaped
 from lexppl.configured import Configured
 from lexppl.extras import extra_library
 
@@ -109,8 +109,7 @@ class Grouping(Configured, nn.Module):
             (0, 0, 1, 0, 1, 1)
         """
         given = torch.as_tensor(segments)
-        if given.dim() != 2 or given.numel() == 0:
-            raise ValueError(f"segments must be a map (H, W); it has shape {tuple(given.shape)}")
+        shaped("segments", given, "H W", filled=True)
         if given.is_floating_point() and not bool((given == given.round()).all()):
             raise ValueError("segments must be whole numbers; some are fractions")
         found, entry = given.long().unique(return_inverse=True)
@@ -142,8 +141,7 @@ class Grouping(Configured, nn.Module):
         times, features = shape
         window = int_at_least("window", window)
         called = [f"x{f + 1}" for f in range(features)] if names is None else list(names)
-        if len(called) != features:
-            raise ValueError(f"names must be {features}, of the features; they are {called}")
+        shaped("names", called, (features,))
         spans = [(start, min(start + window, times)) for start in range(0, times, window)]
         when = [f"t{a + 1}" if b == a + 1 else f"t{a + 1}-{b}" for a, b in spans]
         return cls(
@@ -180,11 +178,8 @@ class Grouping(Configured, nn.Module):
         Raises:
             ValueError: masks of another number of entries.
         """
-        if mask.shape[-1:] != (self.entries,):
-            raise ValueError(
-                f"masks must have {self.entries} entries, as the grouping has; they have shape "
-                f"{tuple(mask.shape)}"
-            )
+        if mask.shape[-1:] != (self.entries,):  # At each step of a fit
+            shaped("masks", mask, ("…", self.entries))
         count = prod(self._places)
         keep = mask if self._identity else mask.index_select(-1, self.index[:count])
         if len(self.event_shape) == 1:

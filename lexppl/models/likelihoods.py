@@ -11,7 +11,7 @@ from scipy import stats
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
-from lexppl.argument_checks import finite_float, int_at_least
+from lexppl.argument_checks import finite_float, int_at_least, shaped
 from lexppl.configured import Configured
 from lexppl.distributions.support import refuse_labels
 
@@ -306,8 +306,7 @@ class CountLikelihood(Likelihood):
 
     def check_responses(self, y: Tensor) -> None:
         """Refuse what is no count."""
-        if y.dim() != 1:
-            raise ValueError(f"y must hold counts, shape (N,); it has shape {tuple(y.shape)}")
+        shaped("y", y, "N", note="of counts")
         wrong = (y < 0) | (y != y.round()) | ~y.isfinite()
         refuse_values(f"{type(self).__name__} is of counts, whole numbers from 0", y, wrong)
 

@@ -11,6 +11,7 @@ from pyro.distributions import TorchDistribution
 from torch import Tensor, nn
 from torch.distributions import Independent
 
+from lexppl.argument_checks import shaped
 from lexppl.configured import Configured
 from lexppl.distributions import ChainMask, KSubset
 from lexppl.effects import MASK_KIND
@@ -84,11 +85,7 @@ class MarkedRows(nn.Module):
 
     def values(self, x: Tensor) -> Tensor:
         """The values `(…, D)` of rows `(…, F)`, with what stands in for the missing ones."""
-        if x.shape[-1] != len(self.markers):
-            raise ValueError(
-                f"x must have {len(self.markers)} features, the markers among them; it has shape "
-                f"{tuple(x.shape)}"
-            )
+        shaped("x", x, ("…", len(self.markers)))
         return x.index_select(-1, self.value_places)
 
     def observed(self, x: Tensor) -> Tensor:
@@ -186,11 +183,7 @@ class ObservedSelector(Configured, MarkedRows):
         super().__init__(markers)
         self.selector = selector
         self.groups = tuple(int(group) for group in groups)
-        if len(self.groups) != self.features:
-            raise ValueError(
-                f"groups must give each of the {self.features} values an entry; there are "
-                f"{len(self.groups)}"
-            )
+        shaped("groups", self.groups, (self.features,))
         of_entry = torch.zeros(len(self.groups), max(self.groups) + 1)
         of_entry[torch.arange(len(self.groups)), torch.tensor(self.groups)] = 1.0
         self.register_buffer("entry", of_entry, persistent=False)

@@ -17,7 +17,7 @@ from pyro.nn import PyroModule, PyroSample
 from torch import Tensor, nn
 from torch.distributions import Distribution, Independent
 
-from lexppl.argument_checks import finite_float, int_at_least, int_between
+from lexppl.argument_checks import finite_float, int_at_least, int_between, shaped
 from lexppl.configured import Configured
 from lexppl.distributions import RandomSizeSubset
 from lexppl.distributions.computed_once import MadeOnce
@@ -500,11 +500,7 @@ class PriorLogits(Configured, nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         logits: Tensor = self.network(x)
-        if logits.shape[-1] != len(self.log_odds):
-            raise ValueError(
-                f"there are {len(self.log_odds)} log-odds, and the network gives "
-                f"{logits.shape[-1]} entries"
-            )
+        shaped("the network's output", logits, ("…", len(self.log_odds)))
         return logits + self._kept.like(logits, self.log_odds, torch.tensor)
 
 

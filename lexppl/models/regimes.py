@@ -5,10 +5,11 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from lexppl.argument_checks import one_of, refuse_not_finite
+from lexppl.argument_checks import one_of, refuse_not_finite, shaped
 from lexppl.choices.settings import Regime
 from lexppl.configured import Configured
 from lexppl.models.black_box import BlackBox
@@ -65,14 +66,14 @@ def regime_targets(
     if y is not None and len(y) != len(x):
         raise ValueError(f"x has {len(x)} rows and y has {len(y)}")
     if not chosen.post_hoc:
-        if y is None or y.dim() != 1:
-            given = "none is given" if y is None else f"it has {tuple(y.shape)}"
-            raise ValueError(
-                f"the {chosen.value} regime observes labels or responses y, shape ({len(x)},); "
-                f"{given}. Probabilities are observed in the post-hoc regimes"
-            )
+        shaped(
+            "y",
+            y,
+            (len(x),),
+            note="of labels or responses: regimes that are post-hoc observe probabilities",
+        )
         refuse_not_finite("y", y)
-        return y
+        return torch.as_tensor(y)
     model: Any = black_box if surrogate else predictor
     if model is None:
         needed = "black_box=, such as a fitted classifier" if surrogate else "predictor=, its own"

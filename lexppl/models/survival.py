@@ -13,7 +13,7 @@ from pyro.distributions import TorchDistribution
 from torch import Tensor, nn
 from torch.distributions.constraints import Constraint
 
-from lexppl.argument_checks import one_of
+from lexppl.argument_checks import one_of, shaped
 from lexppl.configured import Configured
 from lexppl.distributions.log_space import LOG_ZERO, log_add
 from lexppl.effects import row_weights
@@ -275,16 +275,10 @@ class BaselineHazard(Configured, nn.Module):
 
 
 def _check(times: Tensor, cumulative: Tensor, strata: Tensor, last: Tensor) -> None:
-    if times.shape != cumulative.shape or times.dim() != 2 or times.numel() == 0:
-        raise ValueError(
-            "times and cumulative must have the same shape (S, J), J >= 1; they have "
-            f"{tuple(times.shape)} and {tuple(cumulative.shape)}"
-        )
-    if strata.shape != times.shape[:1] or last.shape != times.shape[:1]:
-        raise ValueError(
-            f"strata and last must have shape ({len(times)},), one for each row of times; they "
-            f"have {tuple(strata.shape)} and {tuple(last.shape)}"
-        )
+    shape = shaped("times", times, "S J", filled=True)
+    shaped("cumulative", cumulative, shape)
+    shaped("strata", strata, shape[:1])
+    shaped("last", last, shape[:1])
     for name, value in (("times", times), ("cumulative", cumulative)):
         falls = bool((value[:, 1:] < value[:, :-1]).any())
         if falls or not bool((value.isfinite() & (value > 0)).all()):
@@ -578,13 +572,8 @@ class CoxLikelihood(Likelihood):
             ValueError: another shape, times that are not positive and finite, events other than 0
                 and 1, no event at all, a stratum that the baseline does not know.
         """
-        columns = 3 if self.stratified else 2
-        if y.dim() != 2 or y.shape[1] != columns:
-            named = "time, event, stratum" if self.stratified else "time, event"
-            raise ValueError(
-                f"y must have shape (N, {columns}), columns {named}, as stratified is "
-                f"{self.stratified}; it has shape {tuple(y.shape)}"
-            )
+        named = "columns time, event" + ", stratum" * self.stratified
+        shaped("y", y, ("N", 2 + self.stratified), note=named)
         time, event = y[:, 0], y[:, 1]
         refuse_values(
             "times of y must be positive and finite", time, ~((time > 0) & time.isfinite())

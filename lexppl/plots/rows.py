@@ -85,8 +85,8 @@ def plot_beeswarm(
 ) -> Figure:
     """Row gains of the features, a point a row, coloured by the feature's value.
 
-    A point is what the feature is worth in that row, in nats
-    (:func:`lexppl.evaluation.feature_gains`), where the posterior has it, else its selection
+    A point is what the feature says beyond all others in that row, in nats
+    (:func:`lexppl.evaluation.importance`), where the posterior has it, else its selection
     probability. Colours go by the rank of the value among the rows shown, from low (blue) to high
     (orange); features of levels, and values that are not known, are grey.
 

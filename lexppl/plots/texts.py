@@ -115,7 +115,7 @@ def _span(
 def answers(posterior: Posterior) -> HighlightedText:
     """What the predictions of a table's rows rest on, and how far the fits agree, in sentences, as
     in the report of `lexppl explain`. Nothing here says what a feature is worth: that takes labels
-    (:func:`lexppl.evaluation.feature_gains`).
+    (:func:`lexppl.evaluation.importance`).
 
     Raises:
         TypeError: not a posterior of :func:`explain`.

@@ -20,6 +20,7 @@ from pyro.infer.autoguide import (
 )
 from torch import Tensor, nn
 
+from lexppl.argument_checks import shaped
 from lexppl.configured import Configured, made_of, refuse_types
 from lexppl.inference import FitResult, NestedIWAE
 from lexppl.inference.contexts import keep_parameters_local, program_settings, seeded
@@ -179,8 +180,7 @@ def fields_from(described: Mapping[str, Any], sample_stats: Mapping[str, Any]) -
     fields = {name: described[name] for name in FIELDS}
     refuse_types(FitResult, fields)
     for name in (*BY_REPLICATE, "collapse"):
-        if len(fields[name]) != count:
-            raise ValueError(f"{name} must have an entry for each of {count} replicates")
+        shaped(name, fields[name], (count,))
     found = {n: tuple(v) if isinstance(v, list) else v for n, v in fields.items()}
     found |= {name: np.array(fields[name], dtype=kind) for name, kind in BY_REPLICATE.items()}
     found["collapse"] = fields["collapse"]

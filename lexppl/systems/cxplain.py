@@ -9,7 +9,7 @@ import torch
 from pyro.nn import PyroModule
 from torch import Tensor, nn
 
-from lexppl.argument_checks import refuse_not_finite
+from lexppl.argument_checks import refuse_not_finite, shaped
 from lexppl.configured import Configured
 from lexppl.effects import MASK_KIND, mask_particles
 from lexppl.inference import LossTerm, NestedIWAE, Stage, System, Unscored
@@ -54,11 +54,8 @@ class CXPlain(Configured, PyroModule):
 
     def forward(self, x: Tensor, y: Tensor | None = None) -> Tensor:
         logits = possible_logits(self.network, x)
-        if y is not None and y.shape != logits.shape:
-            raise ValueError(
-                f"y must hold a share for each row and mask entry, {tuple(logits.shape)}, as "
-                f"cxplain_targets gives them; it has {tuple(y.shape)}"
-            )
+        if y is not None:
+            shaped("y", y, logits.shape, note="as cxplain_targets gives them")
         with pyro.plate("data", len(x), dim=-1), mask_particles():
             shares = logits.softmax(-1).detach()
             mask: Tensor = pyro.sample(

@@ -10,6 +10,7 @@ import torch
 from pyro.nn import PyroModule
 from torch import Tensor, nn
 
+from lexppl.argument_checks import shaped
 from lexppl.configured import Configured
 from lexppl.distributions import ShapleyKernel
 from lexppl.distributions.computed_once import MadeOnce
@@ -46,11 +47,8 @@ class TeacherTargets(Configured, PyroModule):
         if y.dim() < 2:
             # A look at y for what the model could not have given, where arguments are checked.
             distribution.log_prob(y)
-        elif y.shape != outputs.shape:
-            raise ValueError(
-                f"y must hold labels or responses ({len(x)},), or what the model says, "
-                f"{tuple(outputs.shape)}; it has {tuple(y.shape)}"
-            )
+        else:
+            shaped("y", y, (len(x),), outputs.shape)
         return self.program(x, outputs)
 
 

@@ -4,11 +4,19 @@ import copy
 from collections.abc import Sequence
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from lexppl.argument_checks import finite_float, int_at_least, int_between
 from lexppl.effects import weights_with_priors
-from lexppl.inference import LeaveOneOut, LossTerm, NestedIWAE, Stage, System, annealed
+from lexppl.inference import (
+    LeaveOneOut,
+    LossTerm,
+    NestedIWAE,
+    Stage,
+    System,
+    annealed,
+    entropy_unit,
+)
 from lexppl.inference.estimators.score_function import Labels
 from lexppl.inference.nested_iwae import COURSE, EARLY_COURSE
 from lexppl.models.architectures.base import Architecture, architecture_of, predictor_of
@@ -36,7 +44,7 @@ def lex(
     folds: int = 2,
     towards: float = 0.8,
     labels: Labels = "observed",
-    unit: float = 1.0,
+    unit: float | None = None,
     imputer: nn.Module | None = None,
     grouping: Grouping | None = None,
     predictor: nn.Module | None = None,
@@ -64,7 +72,6 @@ def lex(
     ==================  ==========================  ==============================================
     what                here and in `fit`           there
     ==================  ==========================  ==============================================
-    `unit`              1                           `entropy_unit(y, classes)`
     λ                   one: 0.02 units             one fit of every λ from 1/64 of to four
                                                     times the usual one, read at 0.02 units; in
                                                     `lexppl explain` at one of eight, by
@@ -100,8 +107,9 @@ def lex(
         labels: "observed", or "averaged" to judge masks by every label, as likely as the predictor
             says (:class:`lexppl.inference.LeaveOneOut`): less noise, and an explanation of what the
             predictor uses. For y that are labels, not probabilities.
-        unit: of the default penalty and the annealing, as :func:`lexppl.inference.entropy_unit` of
-            y.
+        unit: of the default penalty and the annealing; if None
+            :func:`lexppl.inference.entropy_unit` of the labels that `fit` is given as tensors,
+            arrays or a data set, and else 1.
         imputer: distribution of what is hidden; None for the standard Gaussian of a table, 0 of an
             image, and a gap where the predictor reads gaps.
         grouping: which features an entry keeps; one entry a feature if None.
@@ -129,9 +137,15 @@ def lex(
         >>> lex(11, classes=2, k=5).program().selector.k
         5
     """
+    given = dict(locals())
+
+    def at_responses(y: Tensor, counts: Tensor | None) -> System:
+        return lex(**{**given, "unit": entropy_unit(y, classes, counts)})
+
     usual = {"hidden": (200, 200), "predictor_hidden": (200, 200, 200)}
     architecture = architecture_of(features, grouping, usual, hidden, predictor_hidden)
-    unit = finite_float("unit", unit, above=0.0)
+    chooses = at_responses if unit is None and classes is not None else None
+    unit = 1.0 if unit is None else finite_float("unit", unit, above=0.0)
     penalty = _charged(architecture, k, penalty, PENALTY * unit)
     _check_response(classes, likelihood, predictor)
     folds = int_at_least("folds", folds)
@@ -163,9 +177,9 @@ def lex(
         explainer_with_prior(model, prior)
         return [Stage([LossTerm(model, bound)])]
 
-    system = System(build, folds=folds)
+    system = System(build, folds=folds, at_responses=chooses)
     if prior is not None and weights_with_priors(system.program().predictor):
-        return System(build)
+        return System(build, at_responses=chooses)
     return system
 
 

@@ -13,7 +13,7 @@ from pyro.nn import PyroModule
 from torch import Tensor, nn
 from torch.distributions import kl_divergence
 
-from lexppl.argument_checks import finite_float, int_at_least
+from lexppl.argument_checks import finite_float, int_at_least, one_of
 from lexppl.configured import Configured
 from lexppl.distributions import MaskDirichlet
 from lexppl.effects import MASK_KIND, imputation_particles, mask_particles
@@ -192,11 +192,9 @@ def q_fit(
     """
     architecture = architecture_of(features, grouping, {"hidden": (200, 200)}, hidden)
     entries = architecture.entries
-    if scope not in ("local", "global"):
-        raise ValueError(f"scope must be 'local' or 'global'; it is {scope!r}")
+    one_of(("local", "global"), "scope", scope)
     kl_weight = finite_float("kl_weight", kl_weight, above=0.0)
-    if adapt not in (None, "normalisation"):
-        raise ValueError(f"adapt must be None or 'normalisation'; it is {adapt!r}")
+    one_of((None, "normalisation"), "adapt", adapt)
     hold = frozen if adapt is None else adapted_normalisation
     given = hold(black_box)
     usual = LOCAL_SAMPLES if scope == "local" else 1

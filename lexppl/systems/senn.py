@@ -10,7 +10,7 @@ from pyro.nn import PyroModule
 from torch import Tensor, nn
 from torch.func import jacrev
 
-from lexppl.argument_checks import finite_float, int_at_least
+from lexppl.argument_checks import finite_float, int_at_least, shaped
 from lexppl.configured import Configured
 from lexppl.effects import MASK_KIND, imputation_particles, mask_particles, penalty
 from lexppl.inference import LossTerm, NestedIWAE, Stage, System, Unscored
@@ -84,11 +84,8 @@ class SENN(Configured, PyroModule):
         """θ(x), `(B, C, D)`."""
         theta: Tensor = self.network(x)
         features = prod(x.shape[1:])
-        if theta.shape[-1] != self.outputs * features:
-            raise ValueError(
-                f"the network gives {theta.shape[-1]} coefficients a row; there are "
-                f"{self.outputs} outputs of {features} features"
-            )
+        note = f"of {self.outputs} outputs and {features} features"
+        shaped("coefficients", theta, ("…", self.outputs * features), note=note)
         return theta.reshape(len(x), self.outputs, features)
 
     def outputs_of(self, x: Tensor) -> Tensor:

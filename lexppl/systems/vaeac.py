@@ -9,7 +9,7 @@ from typing import Any
 from pyro.infer import TraceMeanField_ELBO
 from torch import Tensor, nn
 
-from lexppl.argument_checks import int_at_least
+from lexppl.argument_checks import int_at_least, shaped
 from lexppl.inference import fit
 from lexppl.models import MLP
 from lexppl.models.imputers.imputer import check_training_rows
@@ -70,8 +70,7 @@ def fit_vaeac(
         torch.Size([5, 3])
     """
     check_training_rows(x)
-    if x.ndim not in (2, 4):
-        raise ValueError(f"x must be a table (N, D) or images (N, C, H, W); it is {tuple(x.shape)}")
+    shaped("x", x, "N D", "N C H W")
     latent = int_at_least("latent", latent)
     features = ("normal" if x.ndim == 2 else "pixels") if features is None else features
     if features == "pixels":

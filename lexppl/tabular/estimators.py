@@ -21,25 +21,19 @@ from lexppl.argument_checks import fraction, int_at_least, int_between
 from lexppl.arviz_compatibility import Posterior, group_names, group_of, like
 from lexppl.choices.methods import DEFAULT_METHOD, METHODS
 from lexppl.choices.settings import AUTO, SETTINGS, Regime, check_settings, chooses_penalty
-from lexppl.data import TableEncoding
+from lexppl.data import Dataset, TableEncoding
 from lexppl.data.encoding import TargetColumn
 from lexppl.data.stratification import training_and_validation
 from lexppl.evaluation import (
     FeatureGroups,
-    Folds,
-    feature_gains,
-    gain_table,
-    group_table,
+    importance,
     interaction_table,
-    predictive_log_likelihood,
     revealed_predictions,
 )
 from lexppl.evaluation.effects import RowSteps
-from lexppl.evaluation.gains import FDR
+from lexppl.evaluation.importance import FDR
 from lexppl.explanation import explain
-from lexppl.explanation.explain import explanation_tree
 from lexppl.explanation.reading.feature_values import decoded_values, with_values
-from lexppl.explanation.reading.masks import drawn_masks
 from lexppl.inference import FitResult, entropy_unit
 from lexppl.models.black_box import BlackBox
 from lexppl.models.calls import Calls
@@ -61,11 +55,8 @@ from lexppl.tabular.given_model import (
     outputs_of,
     predictor_on_standardised_rows,
 )
-from lexppl.tabular.predictors import fit_judge, own_judge
 from lexppl.tabular.row_predictions import row_importances, row_predictions
 from lexppl.tabular.table_fit import fit_table
-
-JUDGE_FOLDS, JUDGE_MASKS = 5, 20
 
 TARGET = "y"
 
@@ -209,14 +200,12 @@ class TableExplainer(_Fitted, SelectsColumns, ReadsTables, ABC):
     ) -> pd.DataFrame:
         """What groups of features are worth for the prediction of y, and which are found.
 
-        EVAL-X is fitted to the rows in five folds; each row is judged by the fit without it, with
-        the masks of this explainer (:func:`lexppl.evaluation.feature_gains`). Where it predicts the
-        rows worse than the explainer, by more than two standard errors, a warning says so, and
-        groups are judged by the explainer itself, if hidden features are drawn; members of groups,
-        and else all gains, are NaN.
+        It is of the table and not of this explainer: predictors of sets of columns learn from
+        these rows in five folds, and judge each row by those that have not learned from it
+        (:func:`lexppl.evaluation.importance`). No mask enters.
 
         Args:
-            X, y: rows that were not fitted on.
+            X, y: rows; those of the fit do as well as others.
             sample_weight: how often each row counts, as in `fit`; `class_weight` does not apply.
             groups: the mask entries of each group by its name; None for those that depend on each
                 other (:meth:`lexppl.evaluation.FeatureGroups.dependent`).
@@ -226,11 +215,11 @@ class TableExplainer(_Fitted, SelectsColumns, ReadsTables, ABC):
                 first by strata of the second, in place of all gains.
 
         Returns:
-            :func:`lexppl.evaluation.group_table`, `gain_table` or `interaction_table`, in nats a
-            row.
+            `group_table` or `feature_table` of :func:`lexppl.evaluation.importance`, or
+            :func:`lexppl.evaluation.interaction_table`, in nats a row.
 
         Raises:
-            ValueError: fewer rows than folds; masks that do not select.
+            ValueError: fewer rows than folds; y without variation.
         """
         if by not in ("group", "feature"):
             raise ValueError(f"by must be 'group' or 'feature'; it is {by!r}")
@@ -245,29 +234,20 @@ class TableExplainer(_Fitted, SelectsColumns, ReadsTables, ABC):
         weights = as_counts(weights)
         weight = None if weights is None else torch.from_numpy(weights).to(x.dtype)
         grouping = grouping_of(self.encoding_, self.groups)
-        class_names = self.encoding_.target.class_names
-        folds = Folds.of(target, JUDGE_FOLDS, seed)
-        of_rows = None if weight is None else (weight, None)
-        encoded = (x, target), None, grouping, self.encoding_.feature_names, class_names, of_rows
-        rows = EncodedRows(*encoded, folds=folds)
-        unit = entropy_unit(target, None if class_names is None else len(class_names), weight)
-        judge = fit_judge(self._plan(len(x), grouping.entries, seed, unit, True), rows)
         if groups is None:
             index, markers = grouping.index.tolist(), markers_in(self.encoding_)
             judged = FeatureGroups.dependent(x, index, grouping.names, markers=markers)
         else:
             judged = FeatureGroups.named(groups, grouping.names)
-        masks = drawn_masks(explanation_tree(self.result_, x, draws=JUDGE_MASKS, seed=seed))
-        # Each fold has the same explainer, of which no row is.
-        every = self.result_.subset([self.result_.best] * JUDGE_FOLDS)
-        itself = own_judge(every, judge.entries, of_any=True)
-        likelihood = predictive_log_likelihood(self.result_, x, target, seed=seed)
-        how: dict[str, Any] = {"groups": judged, "folds": folds, "seed": seed, "weight": weight}
-        how |= {"explainer": likelihood.double().mean(0), "itself": itself}
-        gains = feature_gains(judge, x, target, masks.to(x), **how)
+        data = Dataset(
+            *(x, target, self.encoding_.feature_names, tuple(grouping.index.tolist())),
+            *(grouping.names, TARGET, self.encoding_.target.class_names),
+            is_part=True,
+        )
+        gains = importance(data, groups=judged, weight=weight, seed=seed)
         if feature is not None:
             return interaction_table(gains, feature, by_row)
-        return (group_table if by == "group" else gain_table)(gains, fdr)
+        return gains.group_table(fdr) if by == "group" else gains.feature_table(fdr)
 
     def explain_row(self, X: Any, row: int) -> RowSteps:
         """The prediction of row number `row` as a sum of steps, one a feature, the most kept first;

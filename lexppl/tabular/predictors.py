@@ -19,21 +19,18 @@ from torch import Tensor, nn
 from lexppl.choices.settings import NETWORK, TREES
 from lexppl.evaluation import fit_evalx, fit_predictor
 from lexppl.evaluation.folds import Folds, judged
-from lexppl.evaluation.gains import LEAST_FOUND
+from lexppl.evaluation.importance import LEAST_FOUND
 from lexppl.evaluation.judges import EvalX, FittedPredictor
 from lexppl.evaluation.prediction import more_by_an_error, predictive, predictive_log_likelihood
 from lexppl.inference import Checkpoints, FitResult, ReplicateData
 from lexppl.inference.contexts import seeded
-from lexppl.inference.training.cross_fitting import CrossFitted
 from lexppl.inference.training.watch import Progress
 from lexppl.models import (
     MLP,
     CategoricalLikelihood,
-    CopulaImputer,
     GapImputer,
     HeteroscedasticLikelihood,
     Likelihood,
-    MarginalImputer,
     NormalLikelihood,
     PoissonLikelihood,
     Predictor,
@@ -92,32 +89,6 @@ def fit_judge(
         compile="graph",
         checkpoint=checkpoint,
     )
-
-
-def own_judge(
-    result: FitResult, entries: int, *, name: str | None = None, of_any: bool = False
-) -> EvalX | None:
-    """An explainer's own program as the judge of its groups of features, where its predictors are
-    cross-fitted networks and hidden features are drawn, or `of_any` predictor that learned from
-    draws or gaps; else None. `name` in words, if it does not predict as the explainer does.
-
-    What it was fitted with, `p(y | x_z) = E[p(y | x̃)]` with x̃ drawn given x_z, is nearer to the law
-    than a predictor of every mask; where a feature depends on kept ones in other ways than the
-    imputer knows, as within groups, it is not.
-    """
-
-    def imputer_of(model: LEX) -> nn.Module:
-        # That of rows with missing values holds another.
-        return getattr(model.imputer, "imputer", model.imputer) if of_any else model.imputer
-
-    kinds = MarginalImputer | CopulaImputer | (GapImputer if of_any else CopulaImputer)
-    own = all(
-        isinstance(model, LEX)
-        and (of_any or isinstance(model.predictor, CrossFitted))
-        and isinstance(imputer_of(model), kinds)
-        for model in result.models
-    )
-    return EvalX(result, entries, name) if own else None
 
 
 def fit_full_predictor(

@@ -56,14 +56,13 @@ Watch = Callable[[tuple[Tensor, Tensor]], Iterable[Callback]]
 @dataclass(frozen=True, eq=False, repr=False)
 class TableFit(Summarised):
     """An explainer of a table: its plan with the chosen penalty, its fit, the penalty path if λ was
-    chosen, its fit with networks if trees replaced them, and the mean validation log-likelihood
-    of either predictor, in nats, if both were tried.
+    chosen, and the mean validation log-likelihood of networks and of trees, in nats, if both were
+    tried.
     """
 
     plan: FitPlan
     result: FitResult
     path: PenaltyPath | None = None
-    networks: FitResult | None = None
     log_likelihood: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
 
     def summarised(self) -> Summary:
@@ -227,11 +226,9 @@ def _with_trees(fitted: TableFit, rows: EncodedRows) -> TableFit:
     plan, result = fitted.plan, fitted.result
     if plan.predictor_kind != AUTO_PREDICTOR:
         return fitted
-    networks = replace(result, models=copy.deepcopy(result.models))
     likelihoods, plan = trees_where_better(result, rows), replace(plan, predictor_kind=NETWORK)
     if getattr(result.model.predictor, "reads_gaps", False):
         plan = replace(plan, predictor_kind=TREES, imputer="gap")
-        fitted = replace(fitted, networks=networks)
     return replace(fitted, plan=plan, log_likelihood=likelihoods)
 
 

@@ -5,12 +5,13 @@ import math
 import re
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from lexppl.cli.report.charts import Chart, Line, ticks
 from lexppl.cli.report.sentences import FirstScreen
 from lexppl.cli.results.scores import BASE, EXPLAINER, FULL, ScoreRow
-from lexppl.explanation.reading.sentences import ReadGroup, html, plain, share_of
+from lexppl.explanation.reading.sentences import ReadGroup, groups_read, html, plain, share_of
 
 
 def scored(who, size, right, rows=200, name="accuracy", wrong=None):
@@ -53,15 +54,36 @@ def test_what_is_found_is_read_worth_something_and_the_rest_is_not_missed():
     assert rests == (
         "The prediction of y reads size (mean radius, worst radius, area) in nearly every row and "
         "age in half of the rows. Of 100 rows 11 more would be predicted wrong without size and 2 "
-        "more without age. The other feature adds nothing that 200 rows could show, though the "
+        "more without age. For the other feature 200 rows are not enough to tell, though the "
         "prediction reads sex in 3 of 10 rows."
     )
-    assert sure.startswith("Each of these adds something of its own on 200 rows, each judged by")
+    assert sure.startswith("Each of these says something, alone or beyond all others, on 200 rows")
     assert "each without one of 5 parts of the rows, agree on where these matter." in sure
     assert well == (
         "It predicts 90 of 100 rows right from 2 of 5 features of a row, less well than a "
         "predictor that always reads all 5 (92); always saying no is right in 60."
     )
+
+
+def test_next_to_nothing_is_said_only_where_both_upper_ends_are():
+    age, lines = group("age"), {}
+    for ends in ([0.009, 0.009], [0.009, 0.02], [0.02, 0.009]):
+        table = pd.DataFrame(
+            {
+                **{"selection_probability": [0.9, 0.1], "lower": 0.0, "upper": 1.0},
+                **{"first_upper": [0.3, ends[0]], "gain_upper": [0.3, ends[1]]},
+                **{"found": [True, False], "agreement": 0.9},
+            },
+            index=pd.Index(["age", "sex"], name="group"),
+        )
+        ranking = table.assign(group=table.index)[["selection_probability", "group"]]
+        lines[max(ends)] = [one.nothing for one in groups_read(ranking, table)]
+    assert lines == {0.009: [False, True], 0.02: [False, False]}
+    none, open_ = (group(name, 0.1, found=False, nothing=name == "sex") for name in ("sex", "job"))
+    of_none, of_both = said([age, none])[0], said([age, none, open_])[0]
+    assert "The other feature says next to nothing, alone or beyond all others." in of_none
+    line = "Of the other 2 features 1 says next to nothing; for the rest 200 rows are not enough"
+    assert line in of_both
 
 
 def test_equal_counts_are_named_together():
@@ -85,14 +107,14 @@ def test_nothing_found_is_no_finding():
 
 def test_a_gain_too_small_to_count_is_not_given_a_count():
     rests, *_ = said([group("age", worse=0.001)])
-    assert "Without age about as many would be right, but less surely." in rests
+    assert "Without age about as many would be right." in rests
     assert "Without age 0" not in rests
 
 
 def test_responses_are_missed_by_so_much():
     scores = [scored(EXPLAINER, 2.0, 0.81, name="r2"), scored(FULL, 10, 0.82, name="r2")]
     rests, _, well = said([group("age", worse=1.5)], scores, base=None, error=2.0)
-    assert "On average the prediction is off by 2, by 3.5 without age." in rests
+    assert "From all columns a prediction is off by 2 on average, by 3.5 without age." in rests
     assert well.startswith("It explains 81 % of the variance of y from 2 of 10 features")
     scores[0] = scored(EXPLAINER, 2.0, -0.1, name="r2")
     well = said([], scores, base=None)[-1]
@@ -106,13 +128,13 @@ def test_an_explainer_of_a_black_box_is_as_good_as_it_agrees_with_it():
     own.figures["agreement"] = 0.97
     # Fidelity comes first.
     how_well, rests, *_ = said(
-        [group("age"), group("job", found=False)], [own, *labels()[1:]], of_model=True
+        [group("age"), group("job", 0.1, found=False)], [own, *labels()[1:]], of_model=True
     )
     assert (
         how_well == "It agrees with the black box on 97 of 100 rows from 2 of 10 features of a row."
     )
-    assert "the explainer does not need the other feature" in rests
-    assert "the model itself may use it" in rests and "adds nothing" not in rests
+    assert "For the other feature 200 rows are not enough to tell." in rests
+    assert "The model itself may use it." in rests
     how_well = said([group("age")], [own], base=None)[0]
     assert how_well == "It explains 97 % of the variance of y from 2 of 10 features of a row."
 

@@ -284,12 +284,12 @@ def test_refused_imputers(given, options, words):
 
 def test_refused_rows_and_masks():
     masker = ImputerMasker(gaussian())
-    with pytest.raises(ValueError, match="x must be one row of 3 features"):
+    with pytest.raises(ValueError, match=r"x must have shape \(3,\)"):
         masker(True, ROWS)
     for mask in (np.array([True, False]), np.array([0, 1, 1]), np.full(3, 0.5)):
         with pytest.raises(ValueError, match=r"mask must be boolean, \(3,\)"):
             masker(mask, ROWS[0])
-    with pytest.raises(ValueError, match="x must be one row of 2 features"):
+    with pytest.raises(ValueError, match=r"x must have shape \(2,\)"):
         ImputerMasker(ConstantImputer(), grouping=Grouping([0, 1]))(True, ROWS[0])
 
 

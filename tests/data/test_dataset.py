@@ -33,12 +33,21 @@ INF = float("inf")
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"x": torch.zeros(0, 3), "y": torch.zeros(0).long()}, "the table is empty"),
-        ({"x": torch.zeros(3, 0), "feature_names": (), "groups": ()}, "the table is empty"),
-        ({"x": torch.zeros(3)}, r"x must have shape \(N, D\); it has shape \(3,\)"),
-        ({"y": torch.tensor([0, 1])}, r"y must have shape \(3,\).*it has \(2,\)"),
-        ({"feature_names": ("age", "job")}, "feature_names must have 3 entries.*it has 2"),
-        ({"groups": (0, 1)}, "groups must have 3 entries.*it has 2"),
+        (
+            {"x": torch.zeros(0, 3), "y": torch.zeros(0).long()},
+            r"x must have shape \(N, D\), none of them 0; the shape is \(\d, \d\)",
+        ),
+        (
+            {"x": torch.zeros(3, 0), "feature_names": (), "groups": ()},
+            r"x must have shape \(N, D\), none of them 0; the shape is \(\d, \d\)",
+        ),
+        ({"x": torch.zeros(3)}, r"x must have shape \(N, D\), none of them 0; the shape is \(3,\)"),
+        ({"y": torch.tensor([0, 1])}, r"y must have shape \(3,\).*the shape is \(2,\)"),
+        (
+            {"feature_names": ("age", "job")},
+            r"feature_names must .* \(3,\); the shape is \(2,\)",
+        ),
+        ({"groups": (0, 1)}, r"groups must have shape \(3,\); the shape is \(2,\)"),
         ({"groups": (0, 2, 2)}, r"groups must use every mask entry 0 to 1.*\[0, 2\]"),
         ({"groups": (0, 0, 0)}, r"groups must use every mask entry 0 to 1.*\[0\]"),
         ({"entry_names": ("a", "a")}, "entry_names must differ.*'a'"),

@@ -45,7 +45,7 @@ def test_names_and_arguments_that_do_not_go():
     refused("rows must be a whole number", synthetic_survival, rows=0)
     refused("censored must be", SimulatedSurvival, censored=1.0)
     refused("shape must be", SimulatedSurvival, shape=0.0)
-    with pytest.raises(ValueError, match=r"or \(3, 2\) of survival times"):
+    with pytest.raises(ValueError, match=r"y must have shape \(3,\), or \(3, 2\), or \(3, 3\)"):
         Dataset(torch.ones(3, 1), torch.ones(3, 4), ("a",), (0,), ("a",), "t", is_part=True)
 
 

@@ -120,11 +120,15 @@ def test_a_set_of_ones_own_is_drawn_as_a_named_one():
 
 
 def test_refusals():
-    refused(r"no synthetic set 'S7'.*'Syn1'.*'S3'", synthetic, "S7")
+    refused(r"name of a synthetic set must be one of .*'Syn1'.*'S3'.* it is 'S7'", synthetic, "S7")
     known = "'l2x-code', 'l2x-paper', 'q-fit-code'"
-    refused(f"constant must be {known}; it is 'x'", synthetic_set, "Syn1", constant="x")
+    refused(rf"constant must be one of \[{known}\]; it is 'x'", synthetic_set, "Syn1", constant="x")
     refused("rows must be a whole number of at least 1; it is 0", synthetic, "S1", rows=0)
-    refused(r"11 features.*\(3, 10\)", synthetic_set("S1").probability, torch.zeros(3, 10))
+    refused(
+        r"x must have shape \(…, 11\); the shape is \(3, 10\)",
+        synthetic_set("S1").probability,
+        torch.zeros(3, 10),
+    )
 
 
 @pytest.mark.parametrize("name", ["Syn1", "Syn3", "S3"])

@@ -93,7 +93,9 @@ def test_separator_and_column_names(tmp_path):
     file = written(tmp_path, "1 a 0\n2 b 1\n4 a 1\n", "table.data")
     data = read_table(file, "y", separator=" ", column_names=["n", "c", "y"])
     assert (len(data), data.entry_names, data.y.tolist()) == (3, ("n", "c"), [0, 1, 1])
-    with pytest.raises(ValueError, match=r"column_names must have 3 names.*it has 2"):
+    with pytest.raises(
+        ValueError, match=r"column_names must have shape \(3,\), as the first line .* is \(2,\)"
+    ):
         read_table(file, "y", separator=" ", column_names=["n", "c"])
 
 

@@ -211,7 +211,7 @@ def test_mistakes_of_effects():
     with pytest.raises(ValueError, match="effects are of selections"):
         feature_effects(result_of(soft), X.float())
     found = FeatureEffects(torch.zeros(1, 4, 1, 1), torch.ones(1, 4, 1), ("a",), None)
-    with pytest.raises(ValueError, match="are of 3 rows, not 4"):
+    with pytest.raises(ValueError, match=r"values of 'a' must have shape .4,.; the shape is .3,."):
         direction_table(found, {"a": FeatureValues("a", np.zeros(3))})
     with pytest.raises(ValueError, match="masks"):
         feature_effects(result_of(linear_model(WEIGHTS)), X, masks=0)

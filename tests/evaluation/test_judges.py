@@ -288,8 +288,8 @@ JUDGE = judge_of(linear(WEIGHTS), likelihood=BernoulliLikelihood())
         ({"masks": MASKS / 0.0}, "masks must hold 0 and 1 only"),
         ({"x": X[:, :2]}, "x must have 3 features, as in fit; it has 2"),
         ({"y": Y + 1}, "labels must be 0 … 1 for classes=2; y has 2"),
-        ({"y": Y[1:]}, "x has 40 rows and y has 39"),
-        ({"y": torch.eye(40)}, r"labels or responses, shape \(40,\); it has \(40, 40\)"),
+        ({"y": Y[1:]}, r"y must have shape \(40,\); the shape is \(39,\)"),
+        ({"y": torch.eye(40)}, r"y must have shape \(40,\); the shape is \(40, 40\)"),
         ({"imputations": 0}, "at least 1"),
     ],
 )
@@ -492,7 +492,7 @@ def test_a_random_ranking_keeps_each_entry_as_often():
         ({"ranking": RANKING * float("nan")}, "or NaN"),
         ({"sizes": []}, "sizes must have at least one"),
         ({"sizes": [1, 5]}, "sizes must be a whole number from 0 to 4, the mask entries; it is 5"),
-        ({"y": FOUR_Y[1:]}, "x has 400 rows and y has 399"),
+        ({"y": FOUR_Y[1:]}, r"y must have shape \(400,\); the shape is \(399,\)"),
     ],
 )
 def test_bad_rankings_are_refused(options, words):

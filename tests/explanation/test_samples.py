@@ -237,7 +237,7 @@ UNFIT = [
     ({"samples": {}}, r"they are of \[\]"),
     (
         {"samples": {**ONE_CHAIN, "w": torch.zeros(6, 2)}},
-        r"samples\['w'\] must have shape \(S, 3\), or \(C, S, 3\) by chain; it has shape \(6, 2\)",
+        r"samples\['w'\] must have shape \(S, 3\), or \(C, S, 3\), .*shape is \(6, 2\)",
     ),
     ({"samples": {**ONE_CHAIN, "bias": torch.zeros(4)}}, "as many chains and draws"),
     ({"samples": {**ONE_CHAIN, "bias": BY_CHAIN["bias"]}}, "as many chains and draws"),

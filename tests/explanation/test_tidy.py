@@ -71,5 +71,5 @@ def test_gains_are_a_column_and_values_of_shap(posterior):
     explanation = shap_explanation(posterior, values="gains")
     np.testing.assert_array_equal(explanation.values, gains)
     assert explanation.feature_names == ["age", "job"]
-    with pytest.raises(ValueError, match="values must be 'masks' or 'gains'"):
+    with pytest.raises(ValueError, match=r"values must be one of .'masks', 'gains'"):
         shap_explanation(posterior, values="gain")

@@ -440,7 +440,7 @@ LOADER = DataLoader(TensorDataset(X, Y), 5)
 WEIGHTS_REFUSED = {
     "a word": ("bootstrap", "must be 'dirichlet' or weights"),
     "no numbers": (object(), "must be 'dirichlet' or numbers"),
-    "too few": ([1.0, 2.0], r"must have shape \(5,\).*it is \(2,\)"),
+    "too few": ([1.0, 2.0], r"must have shape \(5,\).*the shape is \(2,\)"),
     "negative": ([1, 1, 1, 1, -1], "finite and at least 0"),
     "NaN": ([1, 1, 1, 1, math.nan], "finite and at least 0"),
     "zero": ([0] * 5, "must not be all zero"),
@@ -496,7 +496,7 @@ def test_a_sample_s_weights_beside_drawn_ones_and_rows_of_their_own():
 
 SAMPLES_REFUSED = {
     "too few": ({"sample_weight": [1.0]}, r"sample_weight must have shape \(5,\)"),
-    "by replicate": ({"sample_weight": [[1.0] * 5] * 2}, r"shape \(5,\).*it is \(2, 5\)"),
+    "by replicate": ({"sample_weight": [[1.0] * 5] * 2}, r"shape \(5,\).*the shape is \(2, 5\)"),
     "three": ({"sample_weight": (COUNTS, COUNTS, COUNTS)}, "or a pair"),
     "negative": ({"sample_weight": [-1, 1, 1, 1, 1]}, "sample_weight must be finite"),
     "zero": ({"sample_weight": [0] * 5}, "sample_weight must not be all zero"),

@@ -105,7 +105,9 @@ def test_training_normalises_by_all_draws_together_and_prediction_by_what_was_se
 
 
 def test_what_cannot_adapt_is_refused(given):
-    with pytest.raises(ValueError, match="adapt must be None or 'normalisation'; it is 'all'"):
+    with pytest.raises(
+        ValueError, match=r"adapt must be one of .None, 'normalisation'.; it is 'all'"
+    ):
         q_fit(3, given, adapt="all")
     with pytest.raises(ValueError, match="no batch norm to adapt: leave it frozen"):
         q_fit(3, table_predictor(3, 2, (4,)), adapt="normalisation")

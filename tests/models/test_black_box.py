@@ -204,8 +204,8 @@ def test_classes_that_change_between_batches_are_refused():
     ("x", "error", "words"),
     [
         (ARRAY, TypeError, "x must be a torch.Tensor; it is a ndarray"),
-        (ROWS[:0], ValueError, r"N >= 1; it has \(0, 3\)"),
-        (ROWS[0], ValueError, r"\(N, \*event\), N >= 1; it has \(3,\)"),
+        (ROWS[:0], ValueError, r"none of them 0; the shape is \(0, 3\)"),
+        (ROWS[0], ValueError, r"\(N, \*event\), none of them 0; the shape is \(3,\)"),
         (ROWS / 0, ValueError, "x must be finite"),
     ],
 )

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lexppl import ExplainerClassifier, ExplainerRegressor, explain, fit
-from lexppl.evaluation import feature_gains, predictive, predictive_log_likelihood
-from lexppl.evaluation.judges import EvalX
+from lexppl.evaluation import predictive, predictive_log_likelihood
 from lexppl.explanation import mask_means, selection_table
 from lexppl.systems import lex
 from tests.properties.given_tensors import EXAMPLES, LAYOUTS, close, laid_out
@@ -85,9 +84,8 @@ WRONG = {
         lambda result, x: explain(result, x, draws=2),
         predictive,
         lambda result, x: predictive_log_likelihood(result, x, Y[:2]),
-        lambda result, x: feature_gains(EvalX(result, 3), x, Y[:2]),
     ],
-    ids=["explain", "predictive", "log-likelihood", "gains"],
+    ids=["explain", "predictive", "log-likelihood"],
 )
 def test_wrong_rows_are_refused_in_a_line(result, call, wrong):
     with pytest.raises(REFUSED) as refusal:

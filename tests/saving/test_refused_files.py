@@ -223,7 +223,7 @@ def of_part(part, **config):
             )
             for name in ("forward", "training", "_modules", "no_such")
         ),
-        (("best_epoch",), [0], "best_epoch must have an entry for each of 2 replicates"),
+        (("best_epoch",), [0], "best_epoch must have shape (2,); the shape is (1,)"),
         (("seed",), "x", "seed of a FitResult must be int"),
         (("history", "train"), [[0.1], [0.2]], "cannot be read"),
         (("sampler",), {"name": 3}, "name of a SamplerRecord must be str"),

@@ -296,7 +296,11 @@ def of_classes(classes):
             "has 2 classes, and classes is None",
         ),
         ({"classes": 3, "black_box": of_classes(3)}, Y + 2, "labels must be 0 … 2 for classes=3"),
-        ({"classes": 3, "black_box": of_classes(3)}, X[:, :2].float(), "what the model says"),
+        (
+            {"classes": 3, "black_box": of_classes(3)},
+            X[:, :2].float(),
+            r"y must .* \(3,\), or \(3, 3\)",
+        ),
         ({"classes": 3, "surrogate": of_classes(3)}, Y + 2, "labels must be 0 … 2 for classes=3"),
     ],
 )

@@ -161,7 +161,7 @@ def test_draws_have_the_dirichlets_gradient():
 
 
 def test_bad_input_is_refused(given):
-    with pytest.raises(ValueError, match="scope must be 'local' or 'global'; it is 'row'"):
+    with pytest.raises(ValueError, match=r"scope must be one of .'local', 'global'.; it is 'row'"):
         q_fit(3, given, scope="row")
     with pytest.raises(ValueError, match="concentration must be a finite number above 0"):
         q_fit(3, given, concentration=0.0)

@@ -123,7 +123,7 @@ def test_bad_parts_and_data_are_refused():
         SENN(network, nn.Linear(1, 1), 2)
     with pytest.raises(ValueError, match="a response has one output; outputs is 2"):
         SENN(network, NormalLikelihood(), 2)
-    with pytest.raises(ValueError, match=r"gives 6 coefficients a row.*3 outputs of 3 features"):
+    with pytest.raises(ValueError, match=r"coefficients .* \(…, 9\), of 3 outputs and 3 features"):
         SENN(network, CategoricalLikelihood(), 3).coefficients(torch.zeros(2, 3))
     for bad in (-0.1, float("nan")):
         with pytest.raises(ValueError, match="robustness must be a finite number of at least 0"):

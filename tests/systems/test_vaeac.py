@@ -61,7 +61,7 @@ def test_the_same_seed_gives_the_same_bits_and_groups_are_taken():
 @pytest.mark.parametrize(
     "x,options,message",
     [
-        (torch.zeros(5, 2, 2), {}, "must be a table"),
+        (torch.zeros(5, 2, 2), {}, r"x must have shape \(N, D\), or \(N, C, H, W\)"),
         (torch.zeros(1, 2), {}, "at least 2 rows"),
         (255 * torch.ones(5, 1, 4, 4), {}, "Divide by 255"),
         (torch.zeros(5, 2), {"latent": 0}, "latent must be"),

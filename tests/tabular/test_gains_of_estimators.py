@@ -7,13 +7,12 @@ import torch
 
 from lexppl import ExplainerClassifier, ExplainerRegressor
 from lexppl.choices.settings import Regime
-from lexppl.evaluation import Folds, gain_table, revealed_predictions
+from lexppl.evaluation import Folds, revealed_predictions
 from lexppl.evaluation.feature_groups import FeatureGroups
-from lexppl.evaluation.gains import FeatureGains, feature_gains
 from lexppl.models import Grouping
 from lexppl.tabular.encoded_rows import EncodedRows
 from lexppl.tabular.fit_plan import plan_for
-from lexppl.tabular.predictors import HIDDEN_RATE, fit_judge
+from lexppl.tabular.predictors import fit_judge
 
 
 @pytest.fixture(scope="module")
@@ -37,12 +36,12 @@ def test_copies_are_found_as_a_group_and_neither_says_more(explainer, rows):
     assert torch.equal(torch.get_rng_state(), state)
     pair = table.index[table["members"] == 2][0]
     assert table["found"].to_dict() == {name: name == pair for name in table.index}
-    assert table.loc[pair, "gain"] > 0.2
+    assert table.loc[pair, "last"] > 0.2
     pd.testing.assert_frame_equal(table, explainer.gains(x, y))
     each = explainer.gains(x, y, by="feature")
-    # A copy says nothing beyond the other but to a judge that has not learned that.
-    assert set(each.index) == set(x) and not each.loc[["b", "c"], "found"].any()
-    assert each["gain"].max() < 0.1 * table.loc[pair, "gain"]
+    # A copy says all alone, and nothing beyond the other.
+    assert set(each.index) == set(x) and not each["found"].any()
+    assert each["last"].max() < 0.02 and (each.loc[["a", "copy"], "first"] > 0.2).all()
     named = explainer.gains(x, y, groups={"of noise": ["b", "c"]})
     assert set(named.index) == {"of noise", "a", "copy"}
 
@@ -55,7 +54,7 @@ def test_an_interaction_is_a_gain_by_strata(explainer, rows):
     again = explainer.gains(x, y, groups=groups, interaction=("both", x["b"].to_numpy()))
     pd.testing.assert_frame_equal(table, again)
     assert table["rows"].tolist() == [100, 100] and (table["lower"] > 0.1).all()
-    total = explainer.gains(x, y, groups=groups).loc["both", "gain"]
+    total = explainer.gains(x, y, groups=groups).loc["both", "last"]
     assert table["gain"].mean() == pytest.approx(total)
 
 
@@ -96,21 +95,8 @@ def test_members_are_revealed_together(explainer, rows):
     once = revealed_predictions(explainer.result_, x, masks=20, seed=1, groups=groups)
     assert once.predictions.shape[2] == 2 and once.entry_names == ("every",)
     torch.testing.assert_close(once.predictions[:, :, [0, 1]], each.predictions[:, :, [0, -1]])
-    with pytest.raises(ValueError, match="groups must be of the 4 mask entries"):
+    with pytest.raises(ValueError, match=r"groups, by mask entry, must have shape \(4,\)"):
         revealed_predictions(explainer.result_, x, groups=FeatureGroups(("one",), ((0, 1),)))
-
-
-def test_rows_of_one_unit_count_as_one():
-    """Ten copies of each row say no more than the row; taken for rows they are found."""
-    draw = np.random.default_rng(3)
-    once = torch.from_numpy(draw.normal(0.1, 1.0, (60, 1)))
-    many = once.repeat_interleave(10, 0)
-    unit = torch.arange(60).repeat_interleave(10)
-    plain = gain_table(FeatureGains(once, ("a",)), None)
-    units = gain_table(FeatureGains(many, ("a",), unit=unit), None)
-    pd.testing.assert_frame_equal(plain, units)
-    wrong = gain_table(FeatureGains(many, ("a",)), None)
-    assert wrong["p"].iloc[0] < 0.1 * plain["p"].iloc[0]
 
 
 def test_rows_of_weight_zero_are_not_there_in_gains(explainer, rows):
@@ -128,13 +114,13 @@ def test_rows_of_weight_zero_are_not_there_in_gains(explainer, rows):
 
 
 def test_rows_of_next_to_no_weight_say_nothing_in_gains(explainer, rows):
-    """Half of the rows have labels at random, of which neither EVAL-X nor the means know."""
+    """Half of the rows have labels at random, of which neither predictors nor means know."""
     x, y = rows[0][200:], rows[1][200:]
     faint = np.arange(200) % 2 == 0
     mixed = np.where(faint, np.random.default_rng(1).integers(0, 2, 200), y)
     groups = {"both": ["a", "copy"]}
     plain, weighted = (
-        explainer.gains(x, mixed, groups=groups, sample_weight=given).loc["both", "gain"]
+        explainer.gains(x, mixed, groups=groups, sample_weight=given).loc["both", "last"]
         for given in (None, np.where(faint, 1e-6, 1.0))
     )
     assert weighted > 0.3 and plain < 0.5 * weighted
@@ -152,20 +138,3 @@ def test_eval_x_is_fitted_by_the_weights_of_the_rows():
         )
         said = fit_judge(plan, rows).predict(torch.zeros(1, 1), torch.ones(1, 1, 1))
         assert float(said[0, 0, 1]) == pytest.approx(share, abs=0.1)
-
-
-@pytest.mark.parametrize(("rate", "low", "high"), [(HIDDEN_RATE, -0.01, 0.01), (0.0, 0.015, 0.1)])
-def test_the_noisy_square_of_a_column_gains_nothing_beside_it(monkeypatch, rate, low, high):
-    """y is of |a|, which a hidden a has no part in at 0, its mean: the control."""
-    monkeypatch.setattr("lexppl.tabular.predictors.HIDDEN_RATE", rate)
-    draw = np.random.default_rng(0)
-    a = draw.normal(size=2000)
-    x = np.stack([a, (a**2 + 0.5 * draw.normal(size=2000) - 1.0) / 1.5], 1)
-    y = draw.random(2000) < 1.0 / (1.0 + np.exp(-2.5 * (np.abs(a) - 0.8)))
-    x, y = torch.tensor(x, dtype=torch.float32), torch.tensor(y, dtype=torch.long)
-    names, folds = ("a", "square"), Folds.of(y, 2)
-    rows = EncodedRows((x, y), None, Grouping([0, 1], names), names, ("0", "1"), folds=folds)
-    plan = plan_for(2000, 2, "lex", penalty="auto", regime=Regime.FREE_IN_SITU)
-    judge = fit_judge(plan, rows)
-    gains = feature_gains(judge, x, y, folds=folds).gains.mean(0)
-    assert gains[0] > 0.02 and low < gains[1] < high

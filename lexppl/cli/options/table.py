@@ -44,7 +44,7 @@ KINDS: Mapping[str, str] = {
     COLUMNS: "--task --drop --keep --categorical --hide-missing --missing-indicator "
     "--drop-constant --rare --dates --include",
     TABLES: "--predictor --regime --black-box --max-calls --cache --inference --guide --prior "
-    "--fwer --groups --group --time",
+    "--fwer --guarantee --groups --group --time",
     IMAGES: "--patches --size --grayscale --networks --download",
     TEXTS: "--vocabulary --length --keep-words",
     BOTH: "--root --rows",
@@ -187,6 +187,8 @@ FOUND = options_of(
 --row N  explain this row of the table feature by feature, counted from 0 after rows that are
     dropped, as in report.html and posterior.nc; of images, and of texts of a set by name, among
     those held out (repeat for more; default: three held-out rows)
+--guarantee LEVEL  certify the features of each held-out row that are enough for its prediction, at
+    this confidence, such as 0.9: certified.csv
 --fdr RATE  false discovery rate: of the groups and features that are called found, at most this
     share is expected to say nothing of the target (default: 0.1)
 --fwer RATE  family-wise error rate in its place: the probability that anything is called found that
@@ -198,6 +200,7 @@ FOUND = options_of(
 --time COLUMN  the folds follow each other by this column of numbers or dates, rows of one time in
     one fold; no feature""",
     row={"type": whole(0), **EACH},
+    guarantee={"type": share("the draws")},
     fdr={"type": share("the features found"), "default": FDR},
     fwer={"type": share("the tables")},
 )

@@ -20,6 +20,7 @@ from lexppl.choices.methods import METHODS
 from lexppl.choices.settings import NETWORK, Regime
 from lexppl.cli.image_text_rows import DividedRows
 from lexppl.cli.options.plan_options import law_of
+from lexppl.cli.results.certified_rows import CertifiedRows
 from lexppl.cli.results.encoded_choice import EncodedChoice
 from lexppl.cli.results.gains import JudgedGains
 from lexppl.cli.results.penalties import AllPenalties
@@ -96,6 +97,7 @@ class TableReport(Report):
         learning: gain over the base rate.
         penalties: the fit at each of its penalties.
         calls: rows that a black box was given, in words.
+        certified: of `--guarantee`.
     """
 
     source: DividedTable
@@ -107,6 +109,7 @@ class TableReport(Report):
     learning: BaseRateGain | None = None
     penalties: AllPenalties | None = None
     calls: str | None = None
+    certified: CertifiedRows | None = None
 
     @property
     def distribution(self) -> str:
@@ -139,6 +142,7 @@ class TableReport(Report):
             ("importance.csv", True, importance),
             ("directions.csv", details.directions is not None, directions),
             ("rows.csv", bool(details.rows), "the rows of this page, feature by feature"),
+            ("certified.csv", self.certified is not None, "features enough for each prediction"),
             ("penalty_path.csv", self.path is not None, path),
             ("posterior.nc", True, posterior),
             ("explainer/", True, self.explainer_file()),

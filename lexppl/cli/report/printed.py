@@ -30,7 +30,9 @@ def print_table_report(report: TableReport, folder: Path) -> None:
     ranking = ranked_lines(report.ranking, None if gains is None else gains.groups)
     what = f"Ranked features: {kind.meaning}"
     if gains is not None:
-        what = f"Ranked groups of features: gain in nats, and {kind.meaning}"
+        what = (
+            f"Ranked groups of features: gain, and what they say alone, in nats, and {kind.meaning}"
+        )
     show(f"{what}, mean over held-out rows")
     in_folds = report.source.fold is not None
     head = ranking_head(kind, gains is not None, consistency(report), in_folds=in_folds)

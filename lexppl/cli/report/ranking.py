@@ -20,31 +20,30 @@ CLASS_FEATURES, MOST_CLASSES, MOST_LEVELS = 12, 6, 2
 
 @dataclass(frozen=True)
 class Gain:
-    """A feature's gain in nats a row, and whether it is found."""
+    """What a feature says beyond all others and alone, in nats a row, and whether it is found."""
 
     mean: float
     lower: float
     upper: float
+    alone: float
+    alone_lower: float
+    alone_upper: float
     found: bool
 
     @property
     def cells(self) -> list[str]:
-        """Gain, interval and whether it is found as text.
+        """Gain and interval, what it says alone and interval, and whether it is found, as text.
 
         Example:
-            >>> Gain(0.0021, 0.0003, 0.004, True).cells, Gain(-0.0004, -0.2, 0.2, False).cells
-            (['0.002', '0.0003 – 0.004', 'yes'], ['0.000', '-0.200 – 0.200', '–'])
+            >>> Gain(0.002, -0.01, 0.014, 0.32, 0.25, 0.39, True).cells
+            ['0.002', '-0.010 – 0.014', '0.320', '0.250 – 0.390', 'yes']
         """
         if math.isnan(self.mean):
-            return ["–", "–", "–"]
-        mean, lower, upper = map(self._text, (self.mean, self.lower, self.upper))
-        return [mean, f"{lower} – {upper}", "yes" if self.found else "–"]
-
-    def _text(self, nats: float) -> str:
-        text = f"{nats:.3f}"
-        # Found ones have intervals above 0.
-        small = f"{nats:.1g}" if self.found else "0.000"
-        return small if float(text) == 0.0 else text
+            return ["–"] * 5
+        values = self.mean, self.lower, self.upper, self.alone, self.alone_lower, self.alone_upper
+        texts = [f"{nats:.3f}".replace("-0.000", "0.000") for nats in values]
+        both = [texts[0], " – ".join(texts[1:3]), texts[3], " – ".join(texts[4:])]
+        return [*both, "yes" if self.found else "–"]
 
 
 @dataclass(frozen=True)
@@ -87,7 +86,7 @@ def ranking_head(
     kind: ImportanceKind, gains: bool, consistency: str = "agreement", *, in_folds: bool = False
 ) -> list[str]:
     """Heads of :attr:`RankedFeature.cells`."""
-    gain = ["gain", "interval", "found"] if gains else []
+    gain = ["gain", "interval", "alone", "interval", "found"] if gains else []
     span = RANGE if in_folds else INTERVAL
     return ["group" if gains else "feature", *gain, kind.name, span, consistency]
 
@@ -98,11 +97,11 @@ def ranked_features(table: pd.DataFrame) -> list[RankedFeature]:
     values = table[[table.columns[0], "lower", "upper", last]].to_numpy(dtype=np.float64)
     gains: list[Gain | None] = [None] * len(table)
     if "gain" in table:
-        each = table[["gain", "gain_lower", "gain_upper"]].to_numpy(dtype=np.float64).tolist()
+        names = [f"{of}{end}" for of in ("gain", "first") for end in ("", "_lower", "_upper")]
+        each = table[names].to_numpy(dtype=np.float64).tolist()
         found = table["found"].astype(bool).tolist()
         gains = [
-            Gain(mean, lower, upper, one)
-            for (mean, lower, upper), one in zip(each, found, strict=True)
+            Gain(*of_group) for of_group in [(*e, f) for e, f in zip(each, found, strict=True)]
         ]
     return [
         RankedFeature(str(name), importance, lower, upper, agreement, gain)
@@ -113,8 +112,8 @@ def ranked_features(table: pd.DataFrame) -> list[RankedFeature]:
 
 
 def ranked_lines(ranking: pd.DataFrame, groups: pd.DataFrame | None) -> list[RankedFeature]:
-    """Groups by gain, below each that is found its found and its most kept members; features
-    where there are no groups."""
+    """Groups by what they say, below each that is found its found and its most kept members;
+    features where there are no groups."""
     if groups is None:
         return ranked_features(ranking.drop(columns="gain", errors="ignore"))
     lines = []

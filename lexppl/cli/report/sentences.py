@@ -49,22 +49,23 @@ def reading(report: TableReport) -> list[str]:
 
 def gain_meaning(gains: JudgedGains) -> str:
     """What a gain is, and which are found."""
-    random = "EVAL-X, a predictor of any choice of features"
-    judge = gains.each.judge or "its own predictor"
-    by = judge.replace("EVAL-X", random)
-    several = judge != "EVAL-X" and bool((gains.groups["members"] > 1).any())
-    of_members = f", by {random}" if several else ""
-    weighted = "" if gains.each.weight is None else ", weighted as rare labels are judged first,"
+    several = bool((gains.groups["members"] > 1).any())
+    members = (
+        "Features that depend on each other are one group; a member's gain is what it says beyond "
+        "the rest of its group and all others, and by that alone it is found. "
+    )
+    groups = len(gains.groups)
+    part = f"Measured are the {gains.measured} of {groups} groups that are kept most. "
     return (
-        f"Gain: how much worse {gains.predicted} is predicted without the group, in nats a row, "
-        f"from what the explainer keeps, by {by}: the mean{weighted} "
-        f"over {gains.rows} rows, each by fits that have not seen it, so that what only helps to "
-        "remember the rows of the fit gains nothing. The interval is of the gain by this "
-        "predictor: one of more rows often gains more. Features that depend on each other are one "
-        f"group; a member's gain is what it says beyond the rest of its group{of_members}. Found "
-        "is what has an interval above 0 and gains more than a nat on all rows together: one-sided "
-        "tests of the mean gain, or of the gain of the predictions with the group mixed evenly "
-        f"with those without it, given the fits, at {gains.rate}."
+        f"Gain: how much worse {gains.predicted} is predicted without the group, from all others, "
+        "in nats a row; alone: how much better from the group alone than from the base rate. Both "
+        "are of the table and not of this explainer, its masks or its penalty: predictors of "
+        f"either set of columns learn from other rows than those that they judge, {gains.rows} in "
+        "all. Features that stand in for each other say much alone and nothing beyond each other; "
+        "one that only decides whether another counts says nothing alone. The interval is of what "
+        f"tables of {gains.rows} rows show on average: many more rows show more. "
+        f"{members * several}{part * (gains.measured < groups)}Found is what says more than "
+        f"nothing, alone or beyond the others, at {gains.rate}."
     )
 
 
@@ -164,6 +165,7 @@ def draws_text(report: TableReport) -> str:
 
 
 QUALITY, FIDELITY = "How well does it predict?", "How well does it reproduce the black box?"
+ENOUGH = "Which features are enough for a prediction?"
 OUTPUTS = MappingProxyType(  # What is predicted in place of the target
     {
         Regime.SURROGATE_POST_HOC: "the black box's output",
@@ -180,11 +182,13 @@ class FirstScreen(Reading):
 
     Args:
         behind: whether its log-likelihood is below that of a predictor that sees everything.
+        certified: answer to :data:`ENOUGH`.
         entries, row: names of features and rows.
     """
 
     scores: Sequence[ScoreRow] = ()
     behind: bool = False
+    certified: str = ""
     entries: str = "features"
     row: str = "row"
 
@@ -192,8 +196,10 @@ class FirstScreen(Reading):
         """Each question with its answer."""
         answer, scores = self.quality(), self._score(EXPLAINER)
         if scores is not None and "agreement" in scores.figures:
-            return [(FIDELITY, answer), *super().answers()]
-        return super().answers() + ([(QUALITY, answer)] if answer else [])
+            found = [(FIDELITY, answer), *super().answers()]
+        else:
+            found = super().answers() + ([(QUALITY, answer)] if answer else [])
+        return found + ([(ENOUGH, self.certified)] if self.certified else [])
 
     def quality(self) -> str:
         """Share of right rows, or of the variance, beside all features and none."""
@@ -317,6 +323,7 @@ def first_screen_of(report: TableReport) -> FirstScreen:
         posterior=posterior,
         of_model=plan.regime.post_hoc,
         scores=report.judgement.scores,
+        certified="" if report.certified is None else report.certified.answer(),
         behind=learning is not None and not report.judgement.as_good_as_all(learning.margin),
     )
 

@@ -112,7 +112,7 @@ def add_row_values(posterior: Posterior, source: DividedTable, gains: JudgedGain
     count = len(masks_of(posterior)["row"])
     with_values(posterior, values_of(source, source.test.x[:count]))
     if gains is not None:
-        with_gains(posterior, gains.each.gains.cpu().numpy(), gains.row_names)
+        with_gains(posterior, gains.each.gains, gains.row_names)
 
 
 def values_of(source: DividedTable, x: Tensor) -> dict[str, FeatureValues]:

@@ -14,7 +14,7 @@ from scipy import stats
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from lexppl.argument_checks import fraction, int_at_least
+from lexppl.argument_checks import fraction, int_at_least, shaped
 from lexppl.evaluation.bayes.mask_table import mask_table
 from lexppl.evaluation.bayes.simulated import (
     GuideFits,
@@ -92,8 +92,7 @@ class UniformRanks:
 
     def _counts(self, ranks: np.ndarray) -> np.ndarray:
         ranks = np.asarray(ranks)
-        if ranks.shape != (self.count,):
-            raise ValueError(f"ranks must have shape ({self.count},); they have {ranks.shape}")
+        shaped("ranks", ranks, (self.count,))
         if not np.issubdtype(ranks.dtype, np.integer) or (
             ranks.min() < 0 or ranks.max() > self.draws
         ):
@@ -393,11 +392,7 @@ def _checked(samples: Any, drawn: Simulated) -> dict[str, Tensor]:
     for name, values in checked.items():
         if name not in known:
             raise ValueError(f"infer gave a site {name!r}; the program's are {sorted(known)}")
-        expected = tuple(known[name].shape)
-        if values.dim() == 0 or tuple(values.shape[1:]) != expected:
-            raise ValueError(
-                f"draws of {name!r} must have shape (S, *{expected}), not {tuple(values.shape)}"
-            )
+        shaped(f"draws of {name!r}", values, ("S", *known[name].shape))
     return checked
 
 

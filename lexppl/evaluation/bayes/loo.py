@@ -15,7 +15,7 @@ import xarray as xr
 from scipy.special import logsumexp
 from torch import Tensor
 
-from lexppl.argument_checks import int_at_least
+from lexppl.argument_checks import int_at_least, shaped
 from lexppl.arviz_compatibility import Posterior, pareto_smoothed, posterior_of
 from lexppl.evaluation.bayes.mask_table import log_prior, row_log_likelihood
 from lexppl.evaluation.bayes.simulated import (
@@ -62,8 +62,7 @@ class Loo(Summarised):
 
     def less(self, other: Loo) -> tuple[float, float]:
         """The difference to another model's `elpd` on the same rows, and its paired error."""
-        if len(self.pointwise) != len(other.pointwise):
-            raise ValueError(f"the rows differ: {len(self.pointwise)} and {len(other.pointwise)}")
+        shaped("pointwise", other.pointwise, self.pointwise.shape)
         apart = self.pointwise - other.pointwise
         return float(apart.sum()), float(np.sqrt(len(apart)) * apart.std(ddof=1))
 
@@ -218,8 +217,7 @@ def reloo(
         >>> reloo(loo(program, x, y, refit(x, y, 0)), program, x, y, refit, rows=[2]).refitted
         (2,)
     """
-    if len(x) != len(found.pointwise):
-        raise ValueError(f"found has {len(found.pointwise)} rows, and x has {len(x)}")
+    shaped("x", x, (len(found.pointwise), "…"), note="as found")
     left_out = [int(row) for row in (found.high if rows is None else rows)]
     model = parts_of_program(program).model
     pointwise, k = found.pointwise.copy(), found.k.copy()

@@ -15,7 +15,7 @@ from pyro.poutine.subsample_messenger import _Subsample
 from torch import Tensor
 from torch.distributions import constraints
 
-from lexppl.argument_checks import int_at_least, refuse_not_finite
+from lexppl.argument_checks import int_at_least, refuse_not_finite, shaped
 from lexppl.effects import MASK_PLATE, ParticleCounts, weights_first
 from lexppl.inference import LossTerm, ReplicateData, Stage, System, fit
 from lexppl.inference.contexts import held, keep_parameters_local, program_settings, seeded
@@ -73,8 +73,7 @@ def check_rows(x: Any) -> None:
     """Refuse what is no tensor of finite rows `(B, *event)`."""
     if not isinstance(x, Tensor):
         raise TypeError(f"x must be a tensor of rows (B, *event); it is {type(x).__name__}")
-    if x.dim() == 0 or len(x) == 0:
-        raise ValueError(f"x must have rows (B, *event); its shape is {tuple(x.shape)}")
+    shaped("x", x, "N …", filled=True)
     refuse_not_finite("x", x)
 
 

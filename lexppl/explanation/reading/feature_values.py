@@ -11,7 +11,7 @@ import xarray as xr
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lexppl.argument_checks import int_at_least
+from lexppl.argument_checks import int_at_least, shaped
 from lexppl.arviz_compatibility import Posterior, group_names, group_of
 from lexppl.data.columns import CategoricalColumn, DateColumn, IndicatorColumn, marker_name
 from lexppl.data.encoding import TableEncoding
@@ -96,8 +96,7 @@ def strata_of(by: Any, rows: int, bins: int = 2) -> pd.Series:
     ['(0.999, 2.5]', '(0.999, 2.5]', '(2.5, 4.0]', '(2.5, 4.0]']
     """
     values = pd.Series(np.asarray(by))
-    if len(values) != rows:
-        raise ValueError(f"by must have a value for each of {rows} rows; it has {len(values)}")
+    shaped("by", values, (rows,))
     if values.dtype.kind in "iufM" and values.nunique() > int_at_least("bins", bins, 2):
         return pd.qcut(values, bins, duplicates="drop").cat.rename_categories(str)
     return values.astype(str).where(values.notna()).astype("category")
@@ -112,11 +111,7 @@ def with_values(posterior: Posterior, values: Mapping[str, FeatureValues]) -> Po
     table = np.full((rows, len(names)), np.nan)
     for g, name in enumerate(names):
         if name in values:
-            if len(values[name]) != rows:
-                raise ValueError(
-                    f"values of {name!r} must be of the posterior's {rows} rows; there are "
-                    f"{len(values[name])}"
-                )
+            shaped(f"values of {name!r}", values[name].numbers, (rows,))
             table[:, g] = values[name].numbers
     levels = {n: list(v.levels) for n, v in values.items() if n in names and v.levels is not None}
     dates = [n for n, v in values.items() if n in names and v.dates]
@@ -185,9 +180,7 @@ def with_gains(posterior: Posterior, gains: Any, row_names: Sequence[Any]) -> Po
     feature): NaN of its rows that have none."""
     means = mask_means(posterior)
     values = np.asarray(gains, dtype=np.float64)
-    expected = (len(row_names), means.shape[2])
-    if values.shape != expected:
-        raise ValueError(f"gains must have shape {expected}; they have shape {values.shape}")
+    shaped("gains", values, (len(row_names), means.shape[2]))
     places = {name: place for place, name in enumerate(means["row"].values.tolist())}
     written = np.full(means.shape[1:], np.nan)
     for n, name in enumerate(row_names):

@@ -17,9 +17,7 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-import torch
 import xarray as xr
-from torch import Tensor
 
 from lexppl.arviz_compatibility import Posterior, group_names, group_of, like
 
@@ -231,12 +229,6 @@ def fold_means(posterior: Posterior) -> xr.DataArray | None:
 
 
 DRAWN_MEAN = "mask_mean"  # In the name of a probability that no distribution states
-
-
-def drawn_masks(posterior: Posterior) -> Tensor:
-    """The masks given x that a posterior ranks, of all chains, `(L, N, G)`."""
-    masks = masks_of(posterior)[mask_means(posterior).attrs["site"]].values
-    return torch.from_numpy(masks.reshape(-1, *masks.shape[2:]))
 
 
 def by_groups(posterior: Posterior, groups: Mapping[str, Sequence[str]]) -> Posterior:

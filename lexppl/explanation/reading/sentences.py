@@ -31,6 +31,7 @@ SHOWN_MEMBERS = 4
 OTHERS = r" \(\+\d+\)$"  # The end of the name of a group that is named after a member
 OFTEN = 0.25  # Share of the rows from which on a group counts as read though it is not found
 READ = 0.05  # Share of the rows from which on a group counts as read
+LEAST = 0.01  # Nats a row from which on a group may count
 AGREE = 0.8  # Agreement from which on fits count as reading a group in the same rows
 
 
@@ -40,8 +41,9 @@ class ReadGroup:
 
     Args:
         kept: share of the rows that read it; `lower`, `upper`: its range over fits or its interval.
-        found: whether it is found to add to the others; None where that was not tested.
+        found: whether it is found to say something; None where that was not tested.
         worse: how many more rows are wrong without it, or how much more a response is missed.
+        nothing: whether all that it may say, alone and beyond the others, is next to nothing.
         spokesmen: the agreement of the fits on the member that is kept most.
     """
 
@@ -53,6 +55,7 @@ class ReadGroup:
     agreement: float = math.nan
     found: bool | None = None
     worse: float = math.nan
+    nothing: bool = False
     spokesmen: float = math.nan
 
     @property
@@ -92,7 +95,7 @@ class Reading:
         rate: the error rate of what is found, such as "at most 1 in 10 …"; None if nothing was
             tested.
         learned: whether predictions are better than the base rate.
-        error: how far a response is missed on average; NaN of labels.
+        error: how far a response is missed on average from all columns; NaN of labels.
         base: the commonest label; None of a response.
         selects: whether a row keeps some features and not others.
         posterior: whether intervals are of a posterior.
@@ -166,11 +169,11 @@ class Reading:
             each = " each" if len(names) > 1 else ""
             would = " would be predicted wrong" if self.base and not items else ""
             items.append(f"{much}{each}{would} without {listed(names, 'or')}")
-        off = f"On average the prediction is off by {_figure(self.error)}, "
+        off = f"From all columns a prediction is off by {_figure(self.error)} on average, "
         lines = [f"{'Of 100 rows ' if self.base else off}{listed(items)}."] if items else []
         if unseen:
             few = "about as many would be right" if self.base else "it is off by about as much"
-            lines.append(f"Without {listed(unseen, 'or')} {few}, but less surely.")
+            lines.append(f"Without {listed(unseen, 'or')} {few}.")
         return lines
 
     def _often(self) -> str:
@@ -179,21 +182,24 @@ class Reading:
         return _shares(sorted(often, key=lambda g: -g.kept)[:NAMED])
 
     def _others(self) -> list[str]:
-        """That nothing is shown of the other groups."""
-        count = sum(len(group.members) for group in self.groups if not group.found)
+        """What is not shown of the other groups, and that some of them say next to nothing."""
+        others = [group for group in self.groups if not group.found]
+        count = sum(len(group.members) for group in others)
         if not count:
             return []
+        none = sum(len(group.members) for group in others if group.nothing)
+        what, them = ("feature", "it") if count == 1 else (f"{count} features", "them")
         often = self._often()
-        if self.of_model:
-            what, them = ("feature", "it") if count == 1 else (f"{count} features", "them")
-            read = f", though it reads {often}" if often else ""
-            return [
-                f"As far as {self._rows} show, the explainer does not need the other {what}{read}; "
-                f"the model itself may use {them}."
-            ]
         read = f", though the prediction reads {often}" if often else ""
-        what = "other feature adds" if count == 1 else f"other {count} features add"
-        return [f"The {what} nothing that {self._rows} could show{read}."]
+        if none == count:
+            says = "says" if count == 1 else "say"
+            line = f"The other {what} {says} next to nothing, alone or beyond all others{read}."
+        elif none:
+            line = f"Of the other {what} {none} {'says' if none == 1 else 'say'} next to nothing;"
+            line += f" for the rest {self._rows} are not enough to tell{read}."
+        else:
+            line = f"For the other {what} {self._rows} are not enough to tell{read}."
+        return [line, *[f"The model itself may use {them}."] * self.of_model]
 
     # How sure that is
 
@@ -202,8 +208,12 @@ class Reading:
         found = [group for group in self.groups if group.found]
         lines = []
         if found and self.rate:
-            each = "Each of these adds something of its own" if len(found) > 1 else "This shows"
-            judged = f"{self._rows}, each judged by fits that had not seen it"
+            each = (
+                "Each of these says something, alone or beyond all others,"
+                if len(found) > 1
+                else "This shows"
+            )
+            judged = f"{self._rows}, each judged by predictors that had not learned from it"
             lines.append(f"{each} on {judged}; {self.rate}.")
         elif self.rate and self.learned and self.base:
             lines.append("Yet it predicts better than guessing, by what these rows do not show.")
@@ -323,7 +333,9 @@ def groups_read(ranking: pd.DataFrame, groups: pd.DataFrame | None) -> list[Read
         error, without = (line.get(name, math.nan) for name in ("error", "error_without"))
         tested = None if groups is None else bool(line["found"])
         spokesmen = float(first.get("agreement", pd.Series([math.nan])).iloc[0])
+        ends = [float(line.get(name, math.nan)) for name in ("first_upper", "gain_upper")]
         known: dict[str, Any] = {"found": tested, "worse": without - error, "spokesmen": spokesmen}
+        known["nothing"] = max(ends) < LEAST
         found.append(ReadGroup(str(line["name"]), members, share, low, high, agreement, **known))
     return found
 

@@ -12,7 +12,7 @@ import torch
 from pyro.infer import ELBO, TraceEnum_ELBO
 from torch import Tensor, nn
 
-from lexppl.argument_checks import fraction
+from lexppl.argument_checks import fraction, shaped
 from lexppl.effects import weights_first
 from lexppl.inference.contexts import plate_errors_explained
 
@@ -146,8 +146,7 @@ def entropy_unit(y: Tensor, classes: int | None = None, weights: Tensor | None =
         >>> entropy_unit(torch.tensor([0, 1, 1, 0])), entropy_unit(torch.randn(9))
         (1.0, 1.0)
     """
-    if len(y) == 0 or y.dim() not in (1, 2):
-        raise ValueError(f"y must be (N,) or (N, C), N >= 1; it has shape {tuple(y.shape)}")
+    shaped("y", y, "N", "N C", filled=True)
     if y.dim() == 1 and y.is_floating_point():
         return 1.0
     if y.dim() == 2:

@@ -58,6 +58,7 @@ from lexppl.inference.training.distributed import (
 )
 from lexppl.inference.training.loop import TrainingLoop
 from lexppl.inference.training.preparation import (
+    Builder,
     builder_of,
     copies_of,
     first_batch,
@@ -65,6 +66,7 @@ from lexppl.inference.training.preparation import (
     folds_of_systems,
     replicates_of,
     set_up_guides,
+    systems_at,
     type_learned,
     with_guides,
 )
@@ -358,9 +360,11 @@ def fit(
     settings = FitSettings(**{one.name: arguments[one.name] for one in fields(FitSettings)})
     count = len(models) if several else None
     replicates = replicates_of(replicates, count, train, valid, row_weights)
-    builders = [
-        with_guides(builder_of(one, guide, objective, stages), kind, train) for one in models
-    ]
+
+    def builders_of(models: Sequence[Any]) -> list[Builder]:
+        return [with_guides(builder_of(m, guide, objective, stages), kind, train) for m in models]
+
+    builders = builders_of(models)
     folds = folds_of_systems(models, builders) if folds is None else folds
     processes = processes_of(distributed)
     store = pyro.get_param_store().scope()
@@ -385,6 +389,11 @@ def fit(
         weighting = None
         if row_weights is not None or sample_weight is not None:
             weighting = RowWeighting.of(row_weights, rows, replicates, seed, sample_weight)
+        counts = None if weighting is None else weighting.samples
+        completed = systems_at(models, rows, counts)
+        with seeded(seed):
+            if completed is not None:
+                copies = copies_of(builders_of(completed), replicates, given, first, folds)
         with seeded(seed):
             if isinstance(valid, DefaultShare) and all(s.keeps_last for s in copies[0].stages):
                 valid = None

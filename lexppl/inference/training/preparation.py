@@ -98,6 +98,20 @@ def folds_of_systems(models: Sequence[Any], builders: Sequence[Builder]) -> int:
         return folds if learned_predictors(builders[0][0]()) else 1
 
 
+def systems_at(models: Sequence[Any], rows: Rows, counts: torch.Tensor | None) -> list[Any] | None:
+    """The models, with what systems choose by the responses of all rows; None where none does."""
+    if not any(isinstance(one, System) and one.at_responses for one in models):
+        return None
+    if not isinstance(rows, TensorRows) or len(rows.columns) < 2:
+        return None
+    y = rows.columns[1].flatten(0, 1) if rows.by_replicate else rows.columns[1]
+    counts = None if rows.by_replicate else counts
+    return [
+        one.at_responses(y, counts) if isinstance(one, System) and one.at_responses else one
+        for one in models
+    ]
+
+
 def copies_of(
     builders: Sequence[Builder],
     replicates: int,

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lexppl.argument_checks import fraction
+from lexppl.argument_checks import fraction, shaped
 from lexppl.distributions.support import (
     draws_zeros_and_ones,
     lists_labels,
@@ -170,9 +170,8 @@ def refuse_unlike(program: Any, x: Tensor) -> None:
     """Refuse images of another size than the program's grouping, rows that are no texts, and whole
     numbers or booleans that it cannot read, where it can read floats."""
     taken = getattr(getattr(program, "grouping", None), "event_shape", ())
-    if len(taken) == IMAGE and tuple(x.shape[1:]) != tuple(taken):
-        size = ", ".join(map(str, taken))
-        raise ValueError(f"the model takes images (N, {size}); it is given {tuple(x.shape)}")
+    if len(taken) == IMAGE:
+        shaped("images", x, ("N", *taken))
     selector = getattr(program, "selector", None)
     for part in selector.modules() if isinstance(selector, nn.Module) else ():
         if (check := getattr(part, "check_rows", None)) is not None:
@@ -399,8 +398,8 @@ def _of_samples(given: Any, rows: int) -> tuple[Tensor | None, Tensor | None]:
     if train is None:
         raise ValueError("sample_weight has weights of valid and none of train")
     valid = None if others[0] is None else _weights("sample_weight", others[0])
-    if valid is not None and valid.dim() != 1:
-        raise ValueError(f"sample_weight of valid must be (M,); it is {tuple(valid.shape)}")
+    if valid is not None:
+        shaped("sample_weight of valid", valid, "M")
     return _weights("sample_weight", train, (rows,)), valid
 
 
@@ -414,9 +413,8 @@ def _weights(name: str, given: Any, *shapes: tuple[int, ...]) -> Tensor:
         raise TypeError(
             f"{name} must be {word}numbers (N,) or (R, N); it is {type(given).__name__}"
         ) from error
-    if shapes and tuple(weights.shape) not in shapes:
-        expected = ", or for each replicate too ".join(map(str, shapes))
-        raise ValueError(f"{name} must have shape {expected}; it is {tuple(weights.shape)}")
+    if shapes:
+        shaped(name, weights, *shapes)
     if not bool((weights.isfinite() & (weights >= 0)).all()):
         raise ValueError(f"{name} must be finite and at least 0")
     if not bool((weights.sum(-1) > 0).all()):

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import avg_pool2d, interpolate
 
-from lexppl.argument_checks import int_at_least, int_between, one_of
+from lexppl.argument_checks import int_at_least, int_between, one_of, shaped
 from lexppl.configured import Configured
 from lexppl.models.architectures.base import Architecture, TableArchitecture
 from lexppl.models.grouping import Grouping, image_shape, patch_side
@@ -126,12 +126,9 @@ def check_images(x: Tensor, shape: tuple[int, ...]) -> None:
     Example:
         >>> check_images(torch.zeros(2, 1, 8, 8), (1, 28, 28))
         Traceback (most recent call last):
-        ValueError: the network takes images (N, 1, 28, 28); x is (2, 1, 8, 8)
+        ValueError: images must have shape (N, 1, 28, 28); the shape is (2, 1, 8, 8)
     """
-    if x.dim() != 1 + len(shape) or x.shape[1:] != shape:
-        raise ValueError(
-            f"the network takes images (N, {', '.join(map(str, shape))}); x is {tuple(x.shape)}"
-        )
+    shaped("images", x, ("N", *shape))
 
 
 class UNet(Configured, nn.Module):
@@ -409,11 +406,8 @@ class ImageArchitecture(_OfImages):
         batch_norm: bool = False,
     ) -> None:
         super().__init__(shape, patches, grouping)
-        if isinstance(predictor, str) and predictor not in (CONVOLUTIONAL, *NETWORKS):
-            raise ValueError(
-                f"predictor must be one of {[CONVOLUTIONAL, *NETWORKS]}, or a function from the "
-                f"number of outputs to a module; it is {predictor!r}"
-            )
+        if isinstance(predictor, str):
+            one_of((CONVOLUTIONAL, *NETWORKS), "predictor", predictor)
         if weights is not None and predictor not in NETWORKS:
             raise ValueError(
                 f"weights= are torchvision's, of {list(NETWORKS)}; predictor is {predictor!r}"

@@ -11,7 +11,7 @@ from pyro.infer.util import is_validation_enabled
 from torch import Tensor, nn
 from torch.nn.functional import dropout, relu
 
-from lexppl.argument_checks import fraction, int_at_least
+from lexppl.argument_checks import fraction, int_at_least, one_of, shaped
 from lexppl.configured import Configured
 from lexppl.models.architectures.base import Architecture
 from lexppl.models.imputers.imputer import Imputer
@@ -39,11 +39,7 @@ class WordEmbedding(Configured, nn.Module):
 
     def read(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Word numbers and how much of each word is kept, 0 for padding: each `(N, T)`."""
-        if x.dim() != 2 or x.shape[-1] not in (self.length, 2 * self.length):
-            raise ValueError(
-                f"the network takes texts (N, {self.length}) of word numbers, or "
-                f"(N, {2 * self.length}) with what is kept of each; it is given {tuple(x.shape)}"
-            )
+        shaped("texts", x, ("N", self.length), ("N", 2 * self.length))
         words = x[..., : self.length].detach()
         if is_validation_enabled():
             check_words(words, self.vocabulary_size)
@@ -161,22 +157,15 @@ class TextSelector(Configured, nn.Module):
 
     def check_rows(self, x: Tensor) -> None:
         """Refuse rows that are no texts `(N, T)`, or a text of padding alone."""
-        if x.dim() != 2 or x.shape[-1] != self.length:
-            raise ValueError(
-                f"the selector takes word numbers (N, {self.length}); it is given {tuple(x.shape)}"
-            )
+        shaped("texts", x, ("N", self.length))
         check_words(x, self.vocabulary_size)
         empty = (x == PADDING).all(-1)
         if bool(empty.any()):
             raise ValueError(f"row {int(empty.int().argmax())} is a text without words")
 
     def forward(self, x: Tensor) -> Tensor:
-        if x.dim() != 2 or x.shape[-1] != self.length + self.shown:
-            behind = f" and {self.shown} numbers behind them" if self.shown else ""
-            raise ValueError(
-                f"the selector takes texts (N, {self.length + self.shown}) of {self.length} word "
-                f"numbers{behind}; it is given {tuple(x.shape)}"
-            )
+        note = f"of {self.length} word numbers and {self.shown} numbers behind them"
+        shaped("texts", x, ("N", self.length + self.shown), note=note)
         text, output = x[:, : self.length], x[:, self.length :]
         there = self.possible_entries(text).unsqueeze(-2)
         # Padding says nothing, however much of it there is: 0 is the least that a filter gives.
@@ -243,11 +232,8 @@ class TextArchitecture(Architecture):
     ) -> None:
         self.vocabulary_size = int_at_least("vocabulary_size", vocabulary_size, 2)
         self.length = int_at_least("length", length)
-        if isinstance(predictor, str) and predictor not in PREDICTORS:
-            raise ValueError(
-                f"predictor must be one of {list(PREDICTORS)}, or a function from the number of "
-                f"outputs to a module; it is {predictor!r}"
-            )
+        if isinstance(predictor, str):
+            one_of(PREDICTORS, "predictor", predictor)
         self._predictor, self._embedding = predictor, int_at_least("embedding", embedding)
         self._window, self._hidden, self._dropout = window, hidden, dropout
         self._selector = partial(

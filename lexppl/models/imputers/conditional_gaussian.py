@@ -11,6 +11,7 @@ from pyro.distributions.torch_distribution import TorchDistribution
 from pyro.distributions.util import broadcast_shape
 from torch import Tensor
 
+from lexppl.argument_checks import shaped
 from lexppl.models.imputers.imputer import (
     POINTS,
     HiddenFeatures,
@@ -60,14 +61,8 @@ class ConditionalGaussianImputer(Imputer):
         super().__init__()
         self._register("mean", mean)
         given = self._register("covariance", covariance)
-        if self.mean.ndim != 1 or len(self.mean) == 0:
-            raise ValueError(f"mean must have shape (D,); it has shape {tuple(self.mean.shape)}")
-        size = len(self.mean)
-        if self.covariance.shape != (size, size):
-            raise ValueError(
-                f"covariance must have shape ({size}, {size}), as mean has {size} features; it "
-                f"has shape {tuple(self.covariance.shape)}"
-            )
+        (size,) = shaped("mean", self.mean, "D", filled=True)
+        shaped("covariance", self.covariance, (size, size))
         self._refuse_mixed_types()
         self.event_shape = self.mean.shape
         if given:
@@ -87,11 +82,7 @@ class ConditionalGaussianImputer(Imputer):
         from sklearn.covariance import ledoit_wolf  # noqa: PLC0415
 
         check_training_rows(x)
-        if x.ndim != 2:
-            raise ValueError(
-                f"x must be a table of shape (B, D); it has shape {tuple(x.shape)}. For other "
-                "rows use GaussianImputer.fit"
-            )
+        shaped("x", x, "B D", note="and GaussianImputer.fit takes other rows")
         rows = x.detach().cpu().double().numpy()
         mean = rows.mean(0)
         varies = (rows != rows[0]).any(0)

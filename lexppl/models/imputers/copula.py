@@ -13,7 +13,7 @@ from pyro.distributions.torch_distribution import TorchDistribution
 from pyro.distributions.util import broadcast_shape
 from torch import Tensor
 
-from lexppl.argument_checks import int_between
+from lexppl.argument_checks import int_between, shaped
 from lexppl.distributions.gradients import carries_gradient
 from lexppl.models.imputers.imputer import (
     HiddenFeatures,
@@ -133,8 +133,7 @@ class CopulaImputer(Imputer):
             TypeError, ValueError: x that is no finite table of floats; more factors than columns.
         """
         check_training_rows(x)
-        if x.ndim != 2:
-            raise ValueError(f"x must be a table of shape (N, D); it has shape {tuple(x.shape)}")
+        shaped("x", x, "N D")
         columns = indicator_columns(x, range(x.shape[1]) if groups is None else groups)
         if factors is not None:
             int_between("factors", factors, 0, len(columns) - 1, note="fewer than columns")

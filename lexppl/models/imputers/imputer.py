@@ -14,7 +14,7 @@ from pyro.infer.util import is_validation_enabled
 from torch import Tensor, nn
 from torch.distributions import constraints
 
-from lexppl.argument_checks import refuse_not_finite
+from lexppl.argument_checks import refuse_not_finite, shaped
 from lexppl.configured import Configured, constructor_arguments
 from lexppl.distributions.gradients import carries_gradient
 
@@ -304,8 +304,7 @@ def check_training_rows(x: Tensor) -> None:
     if not isinstance(x, Tensor) or not x.is_floating_point():
         given = x.dtype if isinstance(x, Tensor) else type(x).__name__
         raise TypeError(f"x must be a floating-point tensor; it is {given}")
-    if x.ndim < 2:
-        raise ValueError(f"x must have shape (B, *event); it has shape {tuple(x.shape)}")
+    shaped("x", x, "B *event")
     if len(x) < 2:
         raise ValueError(f"x must have at least 2 rows to fit an imputer; it has {len(x)}")
     refuse_not_finite("x", x, ": drop those rows or fill the values first")

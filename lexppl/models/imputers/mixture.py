@@ -11,7 +11,7 @@ import torch
 from pyro.distributions.util import broadcast_shape
 from torch import Tensor
 
-from lexppl.argument_checks import finite_float, int_at_least, int_between
+from lexppl.argument_checks import finite_float, int_at_least, int_between, shaped
 from lexppl.distributions.gradients import may_carry_gradient
 from lexppl.models.imputers.imputer import (
     POINTS,
@@ -253,15 +253,11 @@ class MixtureImputer(Imputer):
         weighted = self._register("weights", weights)
         self._register("means", means)
         scaled = self._register("scales", scales)
-        shape = self.means.shape
-        fits = self.scales.shape == shape and self.weights.shape == shape[:1]
-        if self.means.ndim < 2 or self.means.numel() == 0 or not fits:
-            raise ValueError(
-                "means must have shape (C, *event), scales the same and weights (C,); they have "
-                f"{tuple(shape)}, {tuple(self.scales.shape)} and {tuple(self.weights.shape)}"
-            )
+        shape = shaped("means", self.means, "C *event", filled=True)
+        shaped("scales", self.scales, shape)
+        shaped("weights", self.weights, shape[:1])
         self._refuse_mixed_types()
-        self.event_shape = shape[1:]
+        self.event_shape = self.means.shape[1:]
         for name, given in (("scales", scaled), ("weights", weighted)):
             least = float(getattr(self, name).min())
             if given and least <= 0.0:

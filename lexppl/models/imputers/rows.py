@@ -8,6 +8,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from lexppl.argument_checks import shaped
 from lexppl.models.imputers.imputer import Imputer, TensorOrShape
 from lexppl.models.imputers.mixture import (
     ComponentDistribution,
@@ -124,8 +125,7 @@ class KMeansDataImputer(Imputer):
     def __init__(self, centres: TensorOrShape, reference: TensorOrShape) -> None:
         super().__init__()
         self._register("centres", centres)
-        if self.centres.ndim < 2 or self.centres.numel() == 0:
-            raise ValueError(f"centres must be (C, *event); they are {tuple(self.centres.shape)}")
+        shaped("centres", self.centres, "C *event", filled=True)
         self.event_shape = self.centres.shape[1:]
         given = self._register("reference", reference)
         check_reference(self.reference, self.centres, "centres")
@@ -230,16 +230,9 @@ def check_reference(reference: Tensor, components: Tensor, name: str) -> None:
     Example:
         >>> check_reference(torch.ones(5, 3), torch.ones(4, 2), "means")
         Traceback (most recent call last):
-        ValueError: reference must have shape (N, 2), as means has 2 features; it has shape (5, 3)
+        ValueError: reference must have shape (N, 2), as means; the shape is (5, 3)
     """
-    event = components.shape[1:]
-    if reference.ndim < 2 or len(reference) == 0 or reference.shape[1:] != event:
-        sizes = ", ".join(map(str, event))
-        has = f"{sizes} features" if len(event) == 1 else f"rows of shape {tuple(event)}"
-        raise ValueError(
-            f"reference must have shape (N, {sizes}), as {name} has {has}; it has shape "
-            f"{tuple(reference.shape)}"
-        )
+    shaped("reference", reference, ("N", *components.shape[1:]), filled=True, note=f"as {name}")
     if reference.dtype != components.dtype:
         raise TypeError(
             f"reference is {reference.dtype} and {name} {components.dtype}; they must be of one "

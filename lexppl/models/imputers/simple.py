@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.distributions import constraints
 from torch.nn.functional import embedding
 
+from lexppl.argument_checks import shaped
 from lexppl.configured import Configured
 from lexppl.models.imputers.imputer import (
     HiddenFeatures,
@@ -247,11 +248,7 @@ class MarginalImputer(Imputer):
     def __init__(self, reference: TensorOrShape) -> None:
         super().__init__()
         self._register("reference", reference)
-        if self.reference.ndim < 2 or self.reference.numel() == 0:
-            raise ValueError(
-                "reference must have shape (N, *event) with at least one row and one feature; it "
-                f"has shape {tuple(self.reference.shape)}"
-            )
+        shaped("reference", self.reference, "N *event", filled=True)
         self.event_shape = self.reference.shape[1:]
 
     def hidden_distribution(self, x: Tensor, keep: Tensor) -> TorchDistribution:

@@ -14,7 +14,7 @@ from pyro.distributions.util import broadcast_shape
 from pyro.infer.util import is_validation_enabled
 from torch import Tensor
 
-from lexppl.argument_checks import finite_float, int_at_least, int_between
+from lexppl.argument_checks import finite_float, int_at_least, int_between, shaped
 from lexppl.models.imputers.imputer import HiddenFeatures, Imputed, Imputer, TensorOrShape
 from lexppl.models.imputers.mixture import drawn_places
 
@@ -177,8 +177,7 @@ class PaddingImputer(Imputer):
         """The rows `(B, T)` with what is kept of each word, batch shape `(…, B)` and event shape
         `(2T,)`."""
         self._check_input(x, keep)
-        if x.dim() != 2:
-            raise ValueError(f"x must be texts (B, T) of word numbers; it has {tuple(x.shape)}")
+        shaped("x", x, "B T", note="of word numbers")
         keep = keep.to(x.dtype).expand(torch.Size(broadcast_shape(keep.shape, x.shape)))
         rows = torch.cat([x, torch.ones_like(x)], -1)
         kept = torch.cat([torch.ones_like(keep), keep], -1)
@@ -341,12 +340,8 @@ class BigramImputer(WordImputer):
     def __init__(self, to_class: TensorOrShape, words: TensorOrShape) -> None:
         super().__init__()
         loaded = [self._register("to_class", to_class), self._register("words", words)]
-        classes, vocabulary = self.words.shape if self.words.dim() == 2 else (0, 0)
-        if self.to_class.shape != (vocabulary, classes) or not self.words.numel():
-            raise ValueError(
-                "to_class must have shape (V, C) and words (C, V); they have "
-                f"{tuple(self.to_class.shape)} and {tuple(self.words.shape)}"
-            )
+        classes, vocabulary = shaped("words", self.words, "C V", filled=True)
+        shaped("to_class", self.to_class, (vocabulary, classes))
         _check_table(classes, vocabulary)
         if all(loaded):
             check_probabilities("to_class", self.to_class)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pyro.infer.util import is_validation_enabled
 from torch import Tensor, nn
 
-from lexppl.argument_checks import int_at_least
+from lexppl.argument_checks import int_at_least, shaped
 from lexppl.configured import Configured
 from lexppl.models.grouping import Grouping
 
@@ -254,8 +254,7 @@ class BoostedTrees(Configured, nn.Module):
         """Take the trees of fitted estimators, one output or several each; on rows of columns `(N,
         P)`, gaps among them, both must say the same."""
         every = [one for estimator in estimators for one in grown(estimator)]
-        if len(every) != self.outputs:
-            raise ValueError(f"there are {self.outputs} outputs; the estimators have {len(every)}")
+        shaped("the trees of the estimators", every, (self.outputs,))
         with torch.no_grad():
             edges = self._take_edges(every)
             for output, one in enumerate(every):

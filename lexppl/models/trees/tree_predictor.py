@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pyro.distributions import TorchDistribution
 from torch import Tensor
 
-from lexppl.argument_checks import int_at_least
+from lexppl.argument_checks import int_at_least, shaped
 from lexppl.models.grouping import Grouping
 from lexppl.models.likelihoods import CategoricalLikelihood, HeteroscedasticLikelihood
 from lexppl.models.predictor import Predictor, check_classes
@@ -163,8 +163,7 @@ class TreePredictor(Predictor):
         bins: int | None = None,
     ) -> None:
         check_classes(classes)
-        if len(entries) != len(columns):
-            raise ValueError(f"there are {len(columns)} columns and {len(entries)} entries")
+        shaped("entries", entries, (len(columns),))
         outputs = 2 if classes is None else 1 if classes == 2 else classes
         most = BINS if bins is None else int_at_least("bins", bins, 2)
         # The edges of two estimators, of the mean and of the variance.

@@ -38,8 +38,8 @@ def test_bytes_are_kept_and_floats_made_of_them():
     [
         ({"pixels": np.zeros((6, 3, 2, 4))}, TypeError, "pixels must be a torch.Tensor"),
         ({"pixels": torch.zeros(6, 3, 2, 4).long()}, TypeError, "uint8 .* they are torch.int64"),
-        ({"pixels": torch.zeros(6, 2, 4)}, ValueError, r"\(N, C, H, W\).* shape \(6, 2, 4\)"),
-        ({"pixels": torch.zeros(0, 3, 2, 4)}, ValueError, r"shape \(0, 3, 2, 4\)"),
+        ({"pixels": torch.zeros(6, 2, 4)}, ValueError, r"\(N, C, H, W\).* shape is \(6, 2, 4\)"),
+        ({"pixels": torch.zeros(0, 3, 2, 4)}, ValueError, r"the shape is \(0, 3, 2, 4\)"),
         ({"pixels": torch.full((6, 3, 2, 4), 1.5)}, ValueError, r"\[0, 1\]; .* \[1.5, 1.5\]"),
         ({"pixels": torch.full((6, 3, 2, 4), -0.1)}, ValueError, r"they lie in \[-0.1, -0.1\]"),
         ({"pixels": torch.full((6, 3, 2, 4), NAN)}, ValueError, r"they lie in \[nan, nan\]"),

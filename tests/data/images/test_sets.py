@@ -188,5 +188,5 @@ def test_a_set_is_what_is_known_of_it(both, monkeypatch, name):
 
 
 def test_other_names_are_refused(tmp_path):
-    refused("no image set 'cifar'; there are 'mnist', 'fashion_m", image_set, "cifar", tmp_path)
+    refused("an image set must be one of .'mnist', 'fashion_m", image_set, "cifar", tmp_path)
     refused("rows must be", image_set, "mnist", tmp_path, rows=0)

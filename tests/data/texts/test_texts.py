@@ -148,11 +148,11 @@ def test_the_stated_end_of_a_long_text_is_kept(keep):
         ([GOOD, np.nan], "gb", {}, "row 1 must be a text; it is nan"),
         ([GOOD, "xyz q"], "gb", {"vocabulary": Vocabulary(["good"])}, "row 1 has unknown words on"),
         ([BAD, GOOD, GOOD], "bgg", {"length": 3}, "row 1 has 5 words, and a row has 3, and 1 more"),
-        ([GOOD, BAD], "g", {}, "each text needs a label; there are 2 and 1"),
+        ([GOOD, BAD], "g", {}, r"labels must have shape \(2,\); the shape is \(1,\)"),
         ([GOOD, BAD], "gg", {}, "there is one class only, 'g'"),
         ([GOOD, BAD], ["g", None], {}, "row 1 has no label"),
         ([GOOD, BAD], "gb", {"class_names": ["g", "h"]}, "row 1 has the label 'b', which is none"),
-        ([GOOD, BAD], "gb", {"length": 3, "keep": "middle"}, 'keep must be "start" or "end"'),
+        ([GOOD, BAD], "gb", {"length": 3, "keep": "middle"}, "keep must be one of"),
         ([], "", {}, "there are no texts"),
     ],
 )

@@ -129,7 +129,7 @@ def test_torchvision_networks_take_small_images_of_one_channel(name):
 )
 def test_images_of_another_size_are_refused_in_a_line(make, given):
     network = make()
-    with pytest.raises(ValueError, match=r"takes images \(N, 1, 4, 4\); x is"):
+    with pytest.raises(ValueError, match=r"images must have shape \(N, 1, 4, 4\); the shape is"):
         network(torch.zeros(given))
 
 

@@ -393,8 +393,16 @@ TWO = ([0.5, 0.5], [[0.0], [1.0]], [[1.0], [1.0]])
     [
         (lambda: GAUSSIAN([1.0], [0.0], [1.0]), ValueError, "means must have shape"),
         (lambda: GAUSSIAN([], [[]], [[]]), ValueError, "means must have shape"),
-        (lambda: GAUSSIAN([1.0], [[0.0]], [[1.0, 1.0]]), ValueError, "scales the same and weights"),
-        (lambda: GAUSSIAN([0.5, 0.5], [[0.0]], [[1.0]]), ValueError, "scales the same and weights"),
+        (
+            lambda: GAUSSIAN([1.0], [[0.0]], [[1.0, 1.0]]),
+            ValueError,
+            r"scales .* \(1, 1\); .* \(1, 2\)",
+        ),
+        (
+            lambda: GAUSSIAN([0.5, 0.5], [[0.0]], [[1.0]]),
+            ValueError,
+            r"weights .* \(1,\); .* \(2,\)",
+        ),
         (lambda: GAUSSIAN([0.5], [[0.0]], [[1.0]]), ValueError, "sum to 1; .* 0.5"),
         (lambda: GAUSSIAN([1.0, 0.0], *TWO[1:]), ValueError, "weights must be positive"),
         (lambda: GAUSSIAN([1.0], [[0.0]], [[0.0]]), ValueError, "scales must be positive"),
@@ -403,11 +411,11 @@ TWO = ([0.5, 0.5], [[0.0], [1.0]], [[1.0], [1.0]])
         (
             lambda: MixtureDataImputer(*TWO, [[1.0, 2.0]]),
             ValueError,
-            r"shape \(N, 1\), as means has 1",
+            r"shape \(N, 1\), as means",
         ),
         (lambda: MixtureDataImputer(*TWO, [[NAN]]), ValueError, "reference must be finite"),
         (lambda: MixtureDataImputer(*TWO, ONE[None]), TypeError, "must be of one type"),
-        (lambda: KMeansDataImputer([0.0], [[0.0]]), ValueError, r"must be \(C, \*event\)"),
+        (lambda: KMeansDataImputer([0.0], [[0.0]]), ValueError, r"must have shape \(C, \*event\)"),
         (lambda: KMeansDataImputer([[0.0]], torch.ones(0, 1)), ValueError, r"shape \(N, 1\)"),
         (
             lambda: KMeansDataImputer([[0.0], [9.0]], [[0.0]]),

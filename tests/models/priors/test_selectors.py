@@ -247,7 +247,10 @@ def test_a_fit_and_its_files(name, replicates, tmp_path):
         (lambda: RandomSizeSelector(Silent(), [0.5, -0.5]), "a probability of sizes"),
         (lambda: RandomSizeSelector(Silent(), [1.0] * 4)(torch.zeros(1, 2)), "at most G = 2"),
         (lambda: PriorLogits(Silent(), [math.inf]), "a log-odds"),
-        (lambda: PriorLogits(Silent(), [1.0])(torch.zeros(1, 2)), "there are 1 log-odds"),
+        (
+            lambda: PriorLogits(Silent(), [1.0])(torch.zeros(1, 2)),
+            r"output must have shape \(…, 1\); the shape is \(1, 2\)",
+        ),
         (lambda: HorseshoeLinear(2, 2, scale=0.0), "scale"),
         (lambda: SiteOffsets(Silent(), 4, 2, column=-1), "column"),
         (lambda: CostPenalty([]), "none is given"),

@@ -97,7 +97,7 @@ def test_of_several_models_density_and_survival_are_means():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (([1.0, 2.0], [0.1]), "the same shape"),
+        (([1.0, 2.0], [0.1]), r"cumulative must have shape \(1, 2\)"),
         (([2.0, 1.0], [0.1, 0.2]), "times must be finite, positive and rising"),
         (([1.0, 2.0], [0.2, 0.1]), "cumulative must be finite, positive and rising"),
         (([0.0, 2.0], [0.1, 0.2]), "times must be finite, positive"),

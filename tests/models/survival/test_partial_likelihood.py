@@ -190,7 +190,7 @@ def test_draws_have_the_order_that_the_model_gives_them():
         ([[1.0, 1.0], [2.0, 0.5]], "events of y must be 1, or 0 of a censored row; 1 of 2"),
         ([[1.0, 0.0], [2.0, 0.0]], "y has no event: all 2 rows are censored"),
         ([[1.0, 1.0, 0.0]], r"y must have shape \(N, 2\), columns time, event"),
-        ([1.0, 2.0], r"it has shape \(2,\)"),
+        ([1.0, 2.0], r"columns time, event; the shape is \(2,\)"),
     ],
 )
 def test_what_is_no_survival_time_is_refused(y, message):
