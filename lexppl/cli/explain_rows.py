@@ -19,7 +19,7 @@ from lexppl.choices.imputers import OF_WORDS
 from lexppl.choices.methods import METHODS
 from lexppl.choices.settings import usual_imputer
 from lexppl.cli.explain_command import ExplainRun, lines_of, write_tables
-from lexppl.cli.fit_warnings import early_message
+from lexppl.cli.fit_warnings import behind_message, early_message
 from lexppl.cli.image_text_rows import (
     DividedRows,
     Part,
@@ -34,7 +34,7 @@ from lexppl.cli.report.data import RowsReport
 from lexppl.cli.report.image_text_parts import ranked_words
 from lexppl.cli.report.printed import print_rows_report
 from lexppl.cli.report.rows_page import write_rows_report
-from lexppl.cli.results.scores import Judgement
+from lexppl.cli.results.scores import EXPLAINER, FULL, Judgement
 from lexppl.cli.results.single_rows import ExplainedRow, default_rows, explained_row
 from lexppl.cli.terminal import REPORT, show_progress
 from lexppl.data.texts import TextDataset
@@ -52,6 +52,7 @@ from lexppl.explanation.explain import explanation_tree
 from lexppl.explanation.reading.masks import PROBABILITY, kind_of
 from lexppl.inference import entropy_unit, fit
 from lexppl.models import BigramImputer, UnigramImputer, regime_targets
+from lexppl.models.architectures.base import Architecture
 from lexppl.models.architectures.images import ImageArchitecture
 from lexppl.models.imputers import imputer_of
 from lexppl.summary import counted
@@ -67,15 +68,13 @@ LEARNED_ROWS = 500  # Most held-out rows of the gain over the base rate
 STEPS, STEP_MASKS = 200_000, 100
 """Most predictions of single rows (seconds), and most masks of each."""
 RANKED_DRAWS = 2
-JUDGE_EPOCHS, JUDGE_PATIENCE = 3, 10
-"""EVAL-X, which sees random masks, learns for so many times the explainer's epochs, and ends
-where it no longer gets better."""
-BATCH = 100
-STEPS_OF_IMAGES, STEPS_OF_TEXTS = 400, 200
-LEAST_EPOCHS, MOST_EPOCHS = 5, 200  # Of a fit by default: minutes of 2,000 rows
-RATE_OF_IMAGES = 3e-3  # Of Adam, by default, for convolutional networks
-RATE_OF_TEXTS = 5e-3
-"""Of Adam, by default: vectors of words, of which a batch has few, learn slowly."""
+FULL_EPOCHS, JUDGE_EPOCHS, JUDGE_PATIENCE = 2, 3, 10
+"""The predictor that sees everything and EVAL-X, which sees random masks, learn for so many times
+the explainer's epochs; EVAL-X ends where it no longer gets better."""
+LEAST_EPOCHS, MOST_EPOCHS = 5, 200  # Of a fit by default
+OF_TEXTS, OF_PERCEPTRONS, OF_CONVOLUTIONS = (200, 100, 5e-3), (400, 100, 1e-3), (300, 50, 5e-3)
+"""Steps, rows of a batch and learning rate by default, in minutes of 2,000 rows. Vectors of words,
+of which a batch has few, and convolutions, which start from fitted ones, take the larger rate."""
 WORDS_KEPT = 10
 """Words kept by default, by a method with a k; L2X's. LEX is one: of hundreds of places each is
 worth so little at first that a penalty a word leaves none."""
@@ -90,6 +89,7 @@ class RowsRun(ExplainRun):
     """One run of `lexppl explain` on images or on texts."""
 
     source: DividedRows
+    architecture: Architecture
     masks, draws = 20, 5
 
     def read(self, device: torch.device) -> None:
@@ -102,21 +102,20 @@ class RowsRun(ExplainRun):
 
     def fit(self) -> None:
         plan, source, quiet = self.plan, self.source, self.options.quiet
-        if plan.needs_full_predictor:
+        self.architecture, observed = source.architecture, None
+        starts = isinstance(self.architecture, ImageArchitecture) and plan.folds in (None, 1)
+        if plan.needs_full_predictor or starts:
             show_progress("fitting the predictor that sees everything", quiet)
-            self.full = self.fit_full()
-            if self.full.result.interrupted:
+            full = self.full = self.fit_full()
+            if full.result.interrupted:
                 raise KeyboardInterrupt
-        observed = None if self.full is None else self.full.predictor
-        architecture = source.architecture
-        if plan.folds in (None, 1) and isinstance(architecture, ImageArchitecture):
-            # A selector learns nothing from a predictor that predicts nothing yet.
-            show_progress("fitting the predictor that sees everything", quiet)
-            self.full = self.fit_full()
-            architecture = architecture.starting_from(self.full.predictor.network)
+            observed = full.predictor if plan.needs_full_predictor else None
+            if isinstance(self.architecture, ImageArchitecture) and starts:
+                # A selector learns nothing from a predictor that predicts nothing yet.
+                self.architecture = self.architecture.starting_from(full.predictor.network)
         show_progress(f"fitting the explainer, {counted(plan.replicates, 'replicate')}", quiet)
         settings = Settings(
-            features=architecture,
+            features=self.architecture,
             classes=len(source.data.class_names),
             penalty=None if isinstance(plan.penalty, str) else plan.penalty,
             black_box=observed,
@@ -166,15 +165,19 @@ class RowsRun(ExplainRun):
         return self._fitted(
             partial(fit_predictor, architecture=self.source.architecture),
             "full-predictor",
-            epochs=self.plan.epochs,
+            epochs=FULL_EPOCHS * self.plan.epochs,
             learning_rate=self.plan.schedule,
             patience=None,
         )
 
     def fit_judge(self) -> EvalX:
-        """Fit EVAL-X, to which hidden entries are black, or padding."""
+        """Fit EVAL-X, to which hidden entries are black, or the mean of their channel where they are
+        that to the explainer; or padding."""
+        imputer = None
+        if self.plan.imputer == "channel-mean":
+            imputer = _imputer(self.plan, self.source)
         return self._fitted(
-            partial(fit_evalx, architecture=self.source.architecture),
+            partial(fit_evalx, architecture=self.architecture, imputer=imputer),
             "judge",
             epochs=JUDGE_EPOCHS * self.plan.epochs,
             learning_rate=self.plan.learning_rate,
@@ -204,6 +207,10 @@ class RowsRun(ExplainRun):
 
     def report(self, gain: BaseRateGain, judgement: Judgement, judge: EvalX | None) -> RowsReport:
         options, source = self.options, self.source
+        if not self.plan.needs_full_predictor:
+            own, full = (judgement.log_likelihood(who) for who in (EXPLAINER, FULL))
+            behind = behind_message(own, full, gain, advice="")
+            self.sections.warn(self._worded(behind), first=True)
         room = EXPLAINED_NUMBERS // (self.result.replicates * options.draws * source.data.n_entries)
         count = min(len(source.test), EXPLAINED_ROWS, max(10, room))
         numbers, typed = source.test_numbers[:count], list(dict.fromkeys(options.row))
@@ -284,24 +291,28 @@ def plan_of_rows(options: argparse.Namespace, source: DividedRows) -> FitPlan:
     rows, entries = len(source.train), source.data.n_entries
     method = METHODS[options.method]
     settings = typed_settings(options, options.method)
-    size = settings.setdefault("batch_size", min(BATCH, math.ceil(rows / 3)))
-    steps = STEPS_OF_TEXTS if source.are_texts else STEPS_OF_IMAGES
+    is_convolutional = isinstance(source.architecture, ImageArchitecture)
+    usual = OF_CONVOLUTIONS if is_convolutional else OF_PERCEPTRONS
+    steps, batch, rate = OF_TEXTS if source.are_texts else usual
+    size = settings.setdefault("batch_size", min(batch, math.ceil(rows / 3)))
     epochs = math.ceil(steps / math.ceil(rows / size))
     settings.setdefault("epochs", max(LEAST_EPOCHS, min(MOST_EPOCHS, epochs)) * method.epochs)
     if method.takes("imputer"):
-        settings.setdefault("imputer", "padding" if source.are_texts else usual_imputer(method))
+        imputer = "padding" if source.are_texts else usual_imputer(method)
+        if is_convolutional and imputer == "marginal":
+            # Parts of things in other images' patches look like things.
+            imputer = "channel-mean"
+        settings.setdefault("imputer", imputer)
     if source.are_texts and method.takes("k") and "penalty" not in settings:
         settings.setdefault("k", min(WORDS_KEPT, entries))
-    if isinstance(source.architecture, ImageArchitecture):
-        # Predictors of folds would start from what has learned from all rows.
+    if is_convolutional and method.takes("folds"):
+        # Predictors of folds would start from a predictor that has learned from all rows.
         settings.setdefault("folds", 1)
-        settings.setdefault("learning_rate", RATE_OF_IMAGES)
     unit = entropy_unit(source.train.y, len(source.data.class_names))
     plan = plan_for(rows, entries, options.method, unit=unit, one_penalty=True, **settings)
-    if not source.are_texts:
-        return plan
-    rate = plan.learning_rate if plan.rate_given else RATE_OF_TEXTS
-    return replace(plan, weight_decay=0.0, learning_rate=rate)
+    if not plan.rate_given:
+        plan = replace(plan, learning_rate=rate)
+    return replace(plan, weight_decay=0.0) if source.are_texts else plan
 
 
 def _rows(part: Part, observed: nn.Module | None = None) -> tuple[Tensor, Tensor]:

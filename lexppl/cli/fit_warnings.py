@@ -30,6 +30,11 @@ ADVICE: Mapping[str, str] = {
     ),
 }
 
+ADVICE_OF_TABLES = (
+    ", --imputer copula where features depend on each other, or --missing-indicator where it "
+    "matters what is missing"
+)
+
 NOTHING_LEARNED = (
     "no row keeps any feature, as should be where none says anything; if some do, more rows or a "
     "lower --penalty may show it"
@@ -87,7 +92,11 @@ def collapse_messages(
 
 
 def behind_message(
-    own: float | None, full: float | None, gain: BaseRateGain, kind: str = ""
+    own: float | None,
+    full: float | None,
+    gain: BaseRateGain,
+    kind: str = "",
+    advice: str = ADVICE_OF_TABLES,
 ) -> list[str]:
     """Warning: held-out log-likelihood below that of a predictor of all features, by the gain's
     margin; this predictor has a gain over the base rate itself, and is of a kind other than the
@@ -98,9 +107,7 @@ def behind_message(
     return [
         f"the explainer predicts worse than {kind or 'a predictor'} that sees every feature "
         f"({own:.3f} against {full:.3f} nats a held-out row, more than two standard errors): it "
-        f"leaves out what matters{also}; give a lower --penalty, more --epochs or more rows, "
-        "--imputer copula where features depend on each other, or --missing-indicator where it "
-        "matters what is missing"
+        f"leaves out what matters{also}; give a lower --penalty, more --epochs or more rows{advice}"
     ]
 
 

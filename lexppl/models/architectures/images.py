@@ -145,12 +145,14 @@ class UNet(Configured, nn.Module):
         levels: int = 3,
         width: int = 16,
         *,
+        convolutions: int = 2,
         activation: str = "relu",
         batch_norm: bool = False,
     ) -> None:
         super().__init__()
         self.shape = image_shape(shape)
         self.outputs = int_at_least("outputs", outputs)
+        self.convolutions = int_at_least("convolutions", convolutions)
         self.levels = int_between("levels", levels, 0, MOST_LEVELS)
         self.width = int_at_least("width", width)
         self.batch_norm = bool(batch_norm)
@@ -164,11 +166,11 @@ class UNet(Configured, nn.Module):
             raise ValueError(f"outputs must be a multiple of {entries} entries; it is {outputs}")
         filters = [self.width * 2**level for level in range(self.levels + 1)]
         self.down = nn.ModuleList(
-            ConvolutionBlock(a, b, 2, self.batch_norm, activation)
+            ConvolutionBlock(a, b, self.convolutions, self.batch_norm, activation)
             for a, b in pairwise((channels, *filters))
         )
         self.up = nn.ModuleList(
-            ConvolutionBlock(a + b, a, 2, self.batch_norm, activation)
+            ConvolutionBlock(a + b, a, self.convolutions, self.batch_norm, activation)
             for a, b in reversed(list(pairwise(filters)))
         )
         self.maps = nn.Conv2d(self.width, self.outputs // entries, 1)
@@ -380,6 +382,7 @@ class ImageArchitecture(_OfImages):
             that may stand anywhere.
         levels: how often the selector halves an image.
         width: filters of its first level.
+        convolutions: of each block of both.
         batch_norm: whether both have batch norm; of torchvision's the selector alone.
 
     Raises:
@@ -390,6 +393,8 @@ class ImageArchitecture(_OfImages):
         >>> images((1, 8, 8), patches=4, blocks=(4,), levels=1)
         ImageArchitecture(rows (1, 8, 8), 4 mask entries)
     """
+
+    _fitted: ConvolutionalNetwork | None = None
 
     def __init__(
         self,
@@ -403,6 +408,7 @@ class ImageArchitecture(_OfImages):
         pooled: bool = False,
         levels: int = 3,
         width: int = 16,
+        convolutions: int = 2,
         batch_norm: bool = False,
     ) -> None:
         super().__init__(shape, patches, grouping)
@@ -413,8 +419,16 @@ class ImageArchitecture(_OfImages):
                 f"weights= are torchvision's, of {list(NETWORKS)}; predictor is {predictor!r}"
             )
         self._predictor, self._weights = predictor, weights
-        self._blocks, self._pooled, self._batch_norm = tuple(blocks), pooled, batch_norm
-        self._unet = partial(UNet, levels=levels, width=width, batch_norm=batch_norm)
+        self._network = partial(
+            ConvolutionalNetwork,
+            blocks=tuple(blocks),
+            convolutions=convolutions,
+            batch_norm=batch_norm,
+            pooled=pooled,
+        )
+        self._unet = partial(
+            UNet, levels=levels, width=width, convolutions=convolutions, batch_norm=batch_norm
+        )
         # What does not fit is refused here, and not where a system is built of it; neither network
         # is kept, and the seed leaves the global random state alone.
         with initial_weights(0):
@@ -424,24 +438,31 @@ class ImageArchitecture(_OfImages):
 
     def selector(self, outputs: int) -> nn.Module:
         """A U-Net, `(N, C, H, W)` to `(N, outputs)`."""
-        return self._unet(self._shape, outputs, self.grouping)
+        network = self._unet(self._shape, outputs, self.grouping)
+        fitted = () if self._fitted is None else self._fitted.layers
+        for block, start in zip(network.down, fitted, strict=False):
+            if [w.shape for w in block.parameters()] == [w.shape for w in start.parameters()]:
+                block.load_state_dict(start.state_dict())
+        return network
 
     def predictor(self, outputs: int, seed: int | None = None) -> nn.Module:
         """The convolutional network, or the one that was named or given: `(N, C, H, W)` to
         `(N, outputs)`."""
+        if self._fitted is not None and self._fitted.outputs == outputs:
+            return copy.deepcopy(self._fitted)
         with initial_weights(seed):
             if not isinstance(self._predictor, str):
                 return self._predictor(outputs)
             if self._predictor in NETWORKS:
                 name, weights = self._predictor, self._weights
                 return TorchvisionNetwork(name, self._shape, outputs, weights=weights)
-            how = {"batch_norm": self._batch_norm, "pooled": self._pooled}
-            return ConvolutionalNetwork(self._shape, outputs, self._blocks, **how)
+            return self._network(self._shape, outputs)
 
-    def starting_from(self, predictor: nn.Module) -> ImageArchitecture:
-        """The same with predictors that start as copies of a fitted one."""
+    def starting_from(self, predictor: ConvolutionalNetwork) -> ImageArchitecture:
+        """The same with networks that start from a fitted predictor: predictors from a copy, and
+        blocks of a selector that are of the shapes of the predictor's from those."""
         started = copy.copy(self)
-        started._predictor = lambda outputs: copy.deepcopy(predictor)
+        started._fitted = predictor
         return started
 
     def coefficients(self, outputs: int) -> nn.Module:
