@@ -171,8 +171,8 @@ class RowsRun(ExplainRun):
         )
 
     def fit_judge(self) -> EvalX:
-        """Fit EVAL-X, to which hidden entries are black, or padding; the mean of their channel where
-        they are that to the explainer."""
+        """Fit EVAL-X, to which hidden entries are black, padding, or the mean of their channel, as
+        to the explainer."""
         imputer = None
         if self.plan.imputer == "channel-mean":
             imputer = _imputer(self.plan, self.source)

@@ -105,7 +105,7 @@ def behind_message(
         return []
     also = ", or its networks predict less well from it" if kind else ""
     return [
-        f"the explainer predicts worse than {kind or 'a predictor'} that sees every feature "
+        f"the explainer predicts worse than {kind or 'a predictor'} that sees all features "
         f"({own:.3f} against {full:.3f} nats a held-out row, more than two standard errors): it "
         f"leaves out what matters{also}; give a lower --penalty, more --epochs or more rows{advice}"
     ]
