@@ -17,6 +17,7 @@ IMPUTERS: Mapping[str, str] = {
 """Names, and what hidden features are replaced with."""
 
 OF_PIXELS: Mapping[str, str] = {
+    "channel-mean": "the mean of their channel",
     "logistic-mixture": "draws from a mixture of discretised logistics given the kept ones",
     "logistic-means": "the means of such a mixture's component, drawn by the kept ones",
 }

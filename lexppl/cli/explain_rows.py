@@ -19,7 +19,7 @@ from lexppl.choices.imputers import OF_WORDS
 from lexppl.choices.methods import METHODS
 from lexppl.choices.settings import usual_imputer
 from lexppl.cli.explain_command import ExplainRun, lines_of, write_tables
-from lexppl.cli.fit_warnings import early_message
+from lexppl.cli.fit_warnings import behind_message, early_message
 from lexppl.cli.image_text_rows import (
     DividedRows,
     Part,
@@ -52,6 +52,8 @@ from lexppl.explanation.explain import explanation_tree
 from lexppl.explanation.reading.masks import PROBABILITY, kind_of
 from lexppl.inference import entropy_unit, fit
 from lexppl.models import BigramImputer, UnigramImputer, regime_targets
+from lexppl.models.architectures.base import Architecture
+from lexppl.models.architectures.images import ImageArchitecture
 from lexppl.models.imputers import imputer_of
 from lexppl.summary import counted
 from lexppl.systems.registry import Settings
@@ -66,14 +68,13 @@ LEARNED_ROWS = 500  # Most held-out rows of the gain over the base rate
 STEPS, STEP_MASKS = 200_000, 100
 """Most predictions of single rows (seconds), and most masks of each."""
 RANKED_DRAWS = 2
-JUDGE_EPOCHS, JUDGE_PATIENCE = 3, 10
-"""EVAL-X, which sees random masks, learns for so many times the explainer's epochs, and ends
-where it no longer gets better."""
-BATCH = 100
-STEPS_OF_IMAGES, STEPS_OF_TEXTS = 400, 200
-LEAST_EPOCHS, MOST_EPOCHS = 5, 200  # Of a fit by default: minutes of 2,000 rows
-RATE_OF_TEXTS = 5e-3
-"""Of Adam, by default: vectors of words, of which a batch has few, learn slowly."""
+FULL_EPOCHS, JUDGE_EPOCHS, JUDGE_PATIENCE = 2, 3, 10
+"""The predictor that sees everything and EVAL-X, which sees random masks, learn for so many times
+the explainer's epochs; EVAL-X ends where it no longer gets better."""
+LEAST_EPOCHS, MOST_EPOCHS = 5, 200  # Of a fit by default
+OF_TEXTS, OF_PERCEPTRONS, OF_CONVOLUTIONS = (200, 100, 5e-3), (400, 100, 1e-3), (300, 50, 5e-3)
+"""Steps, rows of a batch and learning rate by default, in minutes of 2,000 rows. Vectors of words,
+of which a batch has few, and convolutions, which start from fitted ones, take the larger rate."""
 WORDS_KEPT = 10
 """Words kept by default, by a method with a k; L2X's. LEX is one: of hundreds of places each is
 worth so little at first that a penalty a word leaves none."""
@@ -88,6 +89,7 @@ class RowsRun(ExplainRun):
     """One run of `lexppl explain` on images or on texts."""
 
     source: DividedRows
+    architecture: Architecture
     masks, draws = 20, 5
 
     def read(self, device: torch.device) -> None:
@@ -100,15 +102,20 @@ class RowsRun(ExplainRun):
 
     def fit(self) -> None:
         plan, source, quiet = self.plan, self.source, self.options.quiet
-        if plan.needs_full_predictor:
+        self.architecture, observed = source.architecture, None
+        starts = isinstance(self.architecture, ImageArchitecture) and plan.folds in (None, 1)
+        if plan.needs_full_predictor or starts:
             show_progress("fitting the predictor that sees everything", quiet)
-            self.full = self.fit_full()
-            if self.full.result.interrupted:
+            full = self.full = self.fit_full()
+            if full.result.interrupted:
                 raise KeyboardInterrupt
+            observed = full.predictor if plan.needs_full_predictor else None
+            if isinstance(self.architecture, ImageArchitecture) and starts:
+                # A selector learns nothing from a predictor that predicts nothing yet.
+                self.architecture = self.architecture.starting_from(full.predictor.network)
         show_progress(f"fitting the explainer, {counted(plan.replicates, 'replicate')}", quiet)
-        observed = None if self.full is None else self.full.predictor
         settings = Settings(
-            features=source.architecture,
+            features=self.architecture,
             classes=len(source.data.class_names),
             penalty=None if isinstance(plan.penalty, str) else plan.penalty,
             black_box=observed,
@@ -158,15 +165,19 @@ class RowsRun(ExplainRun):
         return self._fitted(
             partial(fit_predictor, architecture=self.source.architecture),
             "full-predictor",
-            epochs=self.plan.epochs,
+            epochs=FULL_EPOCHS * self.plan.epochs,
             learning_rate=self.plan.schedule,
             patience=None,
         )
 
     def fit_judge(self) -> EvalX:
-        """Fit EVAL-X, to which hidden entries are black, or padding."""
+        """Fit EVAL-X, to which hidden entries are black, padding, or the mean of their channel, as
+        to the explainer."""
+        imputer = None
+        if self.plan.imputer == "channel-mean":
+            imputer = _imputer(self.plan, self.source)
         return self._fitted(
-            partial(fit_evalx, architecture=self.source.architecture),
+            partial(fit_evalx, architecture=self.architecture, imputer=imputer),
             "judge",
             epochs=JUDGE_EPOCHS * self.plan.epochs,
             learning_rate=self.plan.learning_rate,
@@ -193,6 +204,11 @@ class RowsRun(ExplainRun):
         train_y, test, seed = self.source.train.y, self.source.test, self.options.seed
         x, y = test.x[:LEARNED_ROWS], test.y[:LEARNED_ROWS]
         return gain_over_base_rate(self.result, train_y, x, y, masks=self.masks, seed=seed)
+
+    def behind(self, judgement: Judgement) -> list[str]:
+        if self.plan.needs_full_predictor or not judgement.behind:
+            return []
+        return self._worded([behind_message(judgement.behind, judgement.other_kind, advice="")])
 
     def report(self, gain: BaseRateGain, judgement: Judgement, judge: EvalX | None) -> RowsReport:
         options, source = self.options, self.source
@@ -276,20 +292,28 @@ def plan_of_rows(options: argparse.Namespace, source: DividedRows) -> FitPlan:
     rows, entries = len(source.train), source.data.n_entries
     method = METHODS[options.method]
     settings = typed_settings(options, options.method)
-    size = settings.setdefault("batch_size", min(BATCH, math.ceil(rows / 3)))
-    steps = STEPS_OF_TEXTS if source.are_texts else STEPS_OF_IMAGES
+    is_convolutional = isinstance(source.architecture, ImageArchitecture)
+    usual = OF_CONVOLUTIONS if is_convolutional else OF_PERCEPTRONS
+    steps, batch, rate = OF_TEXTS if source.are_texts else usual
+    size = settings.setdefault("batch_size", min(batch, math.ceil(rows / 3)))
     epochs = math.ceil(steps / math.ceil(rows / size))
     settings.setdefault("epochs", max(LEAST_EPOCHS, min(MOST_EPOCHS, epochs)) * method.epochs)
     if method.takes("imputer"):
-        settings.setdefault("imputer", "padding" if source.are_texts else usual_imputer(method))
+        imputer = "padding" if source.are_texts else usual_imputer(method)
+        if is_convolutional and imputer == "marginal":
+            # Parts of things in other images' patches look like things.
+            imputer = "channel-mean"
+        settings.setdefault("imputer", imputer)
     if source.are_texts and method.takes("k") and "penalty" not in settings:
         settings.setdefault("k", min(WORDS_KEPT, entries))
+    if is_convolutional and method.takes("folds"):
+        # Predictors of folds would start from a predictor that has learned from all rows.
+        settings.setdefault("folds", 1)
     unit = entropy_unit(source.train.y, len(source.data.class_names))
     plan = plan_for(rows, entries, options.method, unit=unit, one_penalty=True, **settings)
-    if not source.are_texts:
-        return plan
-    rate = plan.learning_rate if plan.rate_given else RATE_OF_TEXTS
-    return replace(plan, weight_decay=0.0, learning_rate=rate)
+    if not plan.rate_given:
+        plan = replace(plan, learning_rate=rate)
+    return replace(plan, weight_decay=0.0) if source.are_texts else plan
 
 
 def _rows(part: Part, observed: nn.Module | None = None) -> tuple[Tensor, Tensor]:

@@ -30,6 +30,11 @@ ADVICE: Mapping[str, str] = {
     ),
 }
 
+ADVICE_OF_TABLES = (
+    ", --imputer copula where features depend on each other, or --missing-indicator where it "
+    "matters what is missing"
+)
+
 NOTHING_LEARNED = (
     "no row keeps any feature, as should be where none says anything; if some do, more rows or a "
     "lower --penalty may show it"
@@ -86,14 +91,13 @@ def collapse_messages(
     return lines
 
 
-def behind_message(sentence: str, kind: str = "") -> str:
+def behind_message(sentence: str, kind: str = "", advice: str = ADVICE_OF_TABLES) -> str:
     """Warning: the explainer predicts worse than a predictor of all features, which is of another
     kind where one is named."""
     also = ", or its networks predict less well from it" if kind else ""
     return (
         f"{sentence}: it leaves out what matters{also}; give a lower --penalty, more --epochs or "
-        "more rows, --imputer copula where features depend on each other, or --missing-indicator "
-        "where it matters what is missing"
+        f"more rows{advice}"
     )
 
 

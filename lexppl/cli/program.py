@@ -18,9 +18,24 @@ from lexppl.argument_checks import near
 from lexppl.choices.data_sets import TARGETS, image_names, synthetic_names, text_names
 from lexppl.choices.imputers import IMPUTERS, LEARNED
 from lexppl.choices.methods import LIBRARIES, METHODS
-from lexppl.cli.options.checks import TABLE, check_beside, check_options, kind_of_data
+from lexppl.cli.options.checks import (
+    IMAGES,
+    TABLE,
+    TEXTS,
+    check_beside,
+    check_options,
+    kind_of_data,
+)
 from lexppl.cli.options.readers import Options
-from lexppl.cli.options.table import COMMANDS, FIRST_OPTIONS, FOLDS, INSTEAD, REPLICATES, SHARE
+from lexppl.cli.options.table import (
+    COMMANDS,
+    FIRST_OPTIONS,
+    FOLDS,
+    INSTEAD,
+    OF_IMAGES,
+    OF_TEXTS,
+    SHARE,
+)
 from lexppl.cli.terminal import (
     FAILED,
     INTERRUPTED,
@@ -108,7 +123,8 @@ def parse(argv: list[str]) -> argparse.Namespace:
             if getattr(options, name) is None:
                 setattr(options, name, SHARE)
         if options.replicates is None:
-            options.replicates = FOLDS if kind_of_data(options) == TABLE else REPLICATES
+            usual = {TABLE: FOLDS, IMAGES: OF_IMAGES, TEXTS: OF_TEXTS}
+            options.replicates = usual[kind_of_data(options)]
     return options
 
 

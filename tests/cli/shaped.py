@@ -27,6 +27,19 @@ def folder_of_images(root: Path, count: int = 50) -> Path:
     return root
 
 
+def folder_of_shapes(root: Path, count: int = 150) -> Path:
+    """Images of 16 × 16: a bright bar of 2 × 6 or 6 × 2 at a random place in noise."""
+    generator = np.random.default_rng(0)
+    for label, (high, across) in (("lying", (2, 6)), ("standing", (6, 2))):
+        (root / label).mkdir(parents=True)
+        for i in range(count):
+            pixels = generator.normal(80, 25, (16, 16))
+            row, column = generator.integers(0, 11, 2)
+            pixels[row : row + high, column : column + across] += 120
+            Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(root / label / f"{i}.png")
+    return root
+
+
 def table_of_texts(path: Path, rows: int = 120, **cells: object) -> Path:
     """Texts of filler and one word that tells the class, with the class and another column."""
     generator = np.random.default_rng(0)

@@ -6,7 +6,6 @@ import io
 import re
 
 import numpy as np
-import pandas as pd
 import pytest
 from markupsafe import Markup
 from matplotlib.image import imread
@@ -15,14 +14,12 @@ from lexppl.arviz_compatibility import group_of, posterior_of
 from lexppl.cli.report.data import MOST_CLASSES, shown_rows
 from lexppl.cli.report.image_text_parts import (
     LARGEST,
-    UNKNOWN_WORDS,
     image_parts,
     png_uri,
     text_parts,
     tile,
 )
 from lexppl.cli.report.page import HEAD, rendered
-from lexppl.cli.report.rows_page import _kept_beyond_chance
 from lexppl.explanation.reading.rows import RowOutcome
 from lexppl.plots.images import as_colours, tinted
 from tests.cli.accessibility import LIGHT, checked
@@ -168,9 +165,3 @@ def test_words_are_marked_as_they_are_kept_and_escaped():
         assert (word in shown) == (level > 0)
         if level:
             assert shown[word] == (level, round(float(value), 2))
-
-
-def test_words_are_named_by_what_is_kept_beyond_how_often_they_occur():
-    words = ["the", UNKNOWN_WORDS, "superb", "dull"]
-    table = pd.DataFrame({"kept": [500.0, 90, 30, -25], "count": [12_000, 3_000, 60, 60]}, words)
-    assert list(_kept_beyond_chance(table)) == ["superb", "dull", "the"]

@@ -31,7 +31,7 @@ EVALUATED_BY: Mapping[str, Any] = {
     "imputer": "gaussian",
 }
 """The fit of `lexppl evaluate` by default; the penalty in nats an entry."""
-FOLDS, REPLICATES = 5, 4
+FOLDS, OF_IMAGES, OF_TEXTS = 5, 2, 4
 """Replicates of `lexppl explain` by default, of tables (a fold each) and of other data."""
 SHARE, FDR = 0.2, 0.1
 """Share of rows to judge and false discovery rate of `lexppl explain` by default."""
@@ -139,8 +139,8 @@ PICTURES = options_of(
 )
 TEXT_OPTIONS = options_of(
     """
---networks  of images: perceptrons of the pixels, or a U-Net and a convolutional network, which take
-    longer (default: flat)
+--networks  of images: a U-Net and a convolutional network, which finds things wherever they stand,
+    or perceptrons of the pixels, which are faster (default: convolutional)
 --text COLUMN  DATA is a table with a column of texts: explain by their words; the other columns but
     the target are not read
 --vocabulary V  words that are known, the most frequent of the texts to fit on (default: 10000)
@@ -230,7 +230,7 @@ EXPLAINER = options_of(
         "penalty": None,
         "imputer": "",
         "predictor": None,
-        "replicates": f"{FOLDS}, and {REPLICATES} of images and texts",
+        "replicates": f"{FOLDS}, of images {OF_IMAGES}, of texts {OF_TEXTS}",
     },
     k={"more": " (default, for methods that need a number: a quarter of all)"},
     imputer={

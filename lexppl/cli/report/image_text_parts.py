@@ -291,7 +291,9 @@ def ranked_words(
         predicted: class of each text, `(N,)`.
 
     Returns:
-        indexed by `word`, largest in size first: `kept`, s_w, mean over replicates; `lower` and
+        indexed by `word`, in the order of Pearson's residual `(|s_w| − n_w s̄) / √(n_w s̄)`, n_w the
+        word's count and s̄ the mean of `|s_w|` over occurrences, so that no word is first for how
+        frequent it is; unknown words are last: `kept`, s_w, mean over replicates; `lower` and
         `upper`, its 95 % t-interval over them, NaN of one; `count` of the word in the texts;
         `share`, kept / count; `mostly_in`, the predicted class whose texts keep most of it, by
         text.
@@ -335,5 +337,9 @@ def ranked_words(
         },
         index=pd.Index([vocabulary.word(n) or "" for n in range(size)], name="word"),
     )
-    table = table[counts > 0].rename(index={"?": UNKNOWN_WORDS})
-    return table.loc[table["kept"].abs().sort_values(ascending=False, kind="stable").index]
+    own = table["kept"].abs()
+    expected = table["count"] * (own.sum() / max(1, counts.sum()))
+    residual = (own - expected) / expected.clip(lower=1e-12) ** 0.5
+    residual["?"] = -np.inf
+    order = residual[counts > 0].sort_values(ascending=False, kind="stable").index
+    return table.loc[order].rename(index={"?": UNKNOWN_WORDS})

@@ -100,7 +100,9 @@ def ranking_title(report: RowsReport) -> str:
     """Title of the ranking."""
     if report.source.are_texts:
         count = len(report.source.test)
-        return f"Words by how much of them is kept, summed over {count:,} held-out texts"
+        return (
+            f"Words by how much is kept of them for how often they are in {count:,} held-out texts"
+        )
     meaning = report.kind.meaning.replace("the feature", "it")
     return f"Ranked {report.source.data.entries}, by {meaning}, mean over held-out images"
 

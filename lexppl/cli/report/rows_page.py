@@ -3,13 +3,12 @@
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 from markupsafe import Markup
 
 from lexppl.cli.image_text_rows import written_words
 from lexppl.cli.report.charts import history_chart, sizes_chart
 from lexppl.cli.report.data import RowsReport
-from lexppl.cli.report.image_text_parts import UNKNOWN_WORDS, image_parts, text_parts
+from lexppl.cli.report.image_text_parts import image_parts, text_parts
 from lexppl.cli.report.page import HEAD, objective, rendered, run_settings, shared_context
 from lexppl.cli.report.printed import WORD_HEAD, ranking_title, size_line, word_cells
 from lexppl.cli.report.sentences import FirstScreen, commonest
@@ -72,15 +71,6 @@ def _part(report: RowsReport) -> Markup:
     return rendered("text_part.html", parts=texts)
 
 
-def _kept_beyond_chance(ranking: pd.DataFrame) -> pd.Index:
-    """Words by Pearson's residual `(s_w − n_w s̄) / √(n_w s̄)`, s̄ the mean kept of an occurrence."""
-    known = ranking.drop(UNKNOWN_WORDS, errors="ignore")
-    kept = known["kept"].abs()
-    expected = known["count"] * kept.sum() / known["count"].sum()
-    residual = (kept - expected) / expected.clip(lower=1e-12) ** 0.5
-    return residual.nlargest(NAMED).index
-
-
 def _answers(report: RowsReport) -> list[tuple[str, str]]:
     """What the prediction rests on, how sure that is, and how well it predicts."""
     data, source = report.source.data, report.source
@@ -89,7 +79,7 @@ def _answers(report: RowsReport) -> list[tuple[str, str]]:
         line = size_line(report)
         first = f"To predict {data.target_name}, {line[0].lower()}{line[1:]}"
     if source.are_texts:
-        words = listed(f"{BOLD}{word}{PLAIN}" for word in _kept_beyond_chance(report.ranking))
+        words = listed(f"{BOLD}{word}{PLAIN}" for word in report.ranking.index[:NAMED])
         first += f" For how often they occur, most is kept of the words {words}."
     screen = FirstScreen(
         str(data.target_name),

@@ -26,8 +26,9 @@ MOST_LEVELS = 30  # More than any image can be halved
 class ConvolutionalNetwork(Configured, nn.Module):
     """Blocks of 3 × 3 convolutions with ReLU, each halving height and width (rounded up), and a
     linear layer: `(N, C, H, W)` to `(N, outputs)`; by default the predictor of Senetaire et al.
-    2023, App. D. Batch norm, where asked for, is over all N images: the L · K masked copies of the
-    batch's rows."""
+    2023, App. D. The linear layer reads all places of the last block, or, where it is `pooled`,
+    their largest value by filter, wherever it stands. Batch norm, where asked for, is over all N
+    images: the L · K masked copies of the batch's rows."""
 
     def __init__(
         self,
@@ -37,10 +38,12 @@ class ConvolutionalNetwork(Configured, nn.Module):
         convolutions: int = 2,
         *,
         batch_norm: bool = False,
+        pooled: bool = False,
     ) -> None:
         super().__init__()
         self.shape = image_shape(shape)
         self.outputs = int_at_least("outputs", outputs)
+        self.pooled = bool(pooled)
         self.blocks = tuple(int_at_least("a number of filters of blocks", n) for n in blocks)
         self.convolutions = int_at_least("convolutions", convolutions)
         self.batch_norm = bool(batch_norm)
@@ -52,7 +55,8 @@ class ConvolutionalNetwork(Configured, nn.Module):
             ConvolutionBlock(a, b, self.convolutions, self.batch_norm)
             for a, b in pairwise((channels, *self.blocks))
         )
-        self.last = nn.Linear(last * height * width, self.outputs)
+        places = 1 if self.pooled else height * width
+        self.last = nn.Linear(last * places, self.outputs)
 
     @property
     def numbers_a_row(self) -> int:
@@ -64,7 +68,7 @@ class ConvolutionalNetwork(Configured, nn.Module):
         check_images(x, self.shape)
         for block in self.layers:
             x = halved(block(x))
-        return self.last(x.flatten(1))
+        return self.last(x.amax((-2, -1)) if self.pooled else x.flatten(1))
 
 
 class ConvolutionBlock(nn.Module):
@@ -141,12 +145,14 @@ class UNet(Configured, nn.Module):
         levels: int = 3,
         width: int = 16,
         *,
+        convolutions: int = 2,
         activation: str = "relu",
         batch_norm: bool = False,
     ) -> None:
         super().__init__()
         self.shape = image_shape(shape)
         self.outputs = int_at_least("outputs", outputs)
+        self.convolutions = int_at_least("convolutions", convolutions)
         self.levels = int_between("levels", levels, 0, MOST_LEVELS)
         self.width = int_at_least("width", width)
         self.batch_norm = bool(batch_norm)
@@ -160,11 +166,11 @@ class UNet(Configured, nn.Module):
             raise ValueError(f"outputs must be a multiple of {entries} entries; it is {outputs}")
         filters = [self.width * 2**level for level in range(self.levels + 1)]
         self.down = nn.ModuleList(
-            ConvolutionBlock(a, b, 2, self.batch_norm, activation)
+            ConvolutionBlock(a, b, self.convolutions, self.batch_norm, activation)
             for a, b in pairwise((channels, *filters))
         )
         self.up = nn.ModuleList(
-            ConvolutionBlock(a + b, a, 2, self.batch_norm, activation)
+            ConvolutionBlock(a + b, a, self.convolutions, self.batch_norm, activation)
             for a, b in reversed(list(pairwise(filters)))
         )
         self.maps = nn.Conv2d(self.width, self.outputs // entries, 1)
@@ -372,8 +378,11 @@ class ImageArchitecture(_OfImages):
         weights: of torchvision's network, such as "IMAGENET1K_V1", which torchvision downloads;
             None for random ones.
         blocks: filters of the convolutional predictor's blocks.
+        pooled: whether it reads what there is and not where (`ConvolutionalNetwork`), as for things
+            that may stand anywhere.
         levels: how often the selector halves an image.
         width: filters of its first level.
+        convolutions: of each block of both.
         batch_norm: whether both have batch norm; of torchvision's the selector alone.
 
     Raises:
@@ -385,6 +394,8 @@ class ImageArchitecture(_OfImages):
         ImageArchitecture(rows (1, 8, 8), 4 mask entries)
     """
 
+    _fitted: ConvolutionalNetwork | None = None
+
     def __init__(
         self,
         shape: Sequence[int],
@@ -394,8 +405,10 @@ class ImageArchitecture(_OfImages):
         predictor: str | Callable[[int], nn.Module] = CONVOLUTIONAL,
         weights: str | None = None,
         blocks: Sequence[int] = (32, 64),
+        pooled: bool = False,
         levels: int = 3,
         width: int = 16,
+        convolutions: int = 2,
         batch_norm: bool = False,
     ) -> None:
         super().__init__(shape, patches, grouping)
@@ -406,8 +419,16 @@ class ImageArchitecture(_OfImages):
                 f"weights= are torchvision's, of {list(NETWORKS)}; predictor is {predictor!r}"
             )
         self._predictor, self._weights = predictor, weights
-        self._blocks, self._batch_norm = tuple(blocks), batch_norm
-        self._unet = partial(UNet, levels=levels, width=width, batch_norm=batch_norm)
+        self._network = partial(
+            ConvolutionalNetwork,
+            blocks=tuple(blocks),
+            convolutions=convolutions,
+            batch_norm=batch_norm,
+            pooled=pooled,
+        )
+        self._unet = partial(
+            UNet, levels=levels, width=width, convolutions=convolutions, batch_norm=batch_norm
+        )
         # What does not fit is refused here, and not where a system is built of it; neither network
         # is kept, and the seed leaves the global random state alone.
         with initial_weights(0):
@@ -417,19 +438,32 @@ class ImageArchitecture(_OfImages):
 
     def selector(self, outputs: int) -> nn.Module:
         """A U-Net, `(N, C, H, W)` to `(N, outputs)`."""
-        return self._unet(self._shape, outputs, self.grouping)
+        network = self._unet(self._shape, outputs, self.grouping)
+        fitted = () if self._fitted is None else self._fitted.layers
+        for block, start in zip(network.down, fitted, strict=False):
+            if [w.shape for w in block.parameters()] == [w.shape for w in start.parameters()]:
+                block.load_state_dict(start.state_dict())
+        return network
 
     def predictor(self, outputs: int, seed: int | None = None) -> nn.Module:
         """The convolutional network, or the one that was named or given: `(N, C, H, W)` to
         `(N, outputs)`."""
+        if self._fitted is not None and self._fitted.outputs == outputs:
+            return copy.deepcopy(self._fitted)
         with initial_weights(seed):
             if not isinstance(self._predictor, str):
                 return self._predictor(outputs)
             if self._predictor in NETWORKS:
                 name, weights = self._predictor, self._weights
                 return TorchvisionNetwork(name, self._shape, outputs, weights=weights)
-            blocks, norm = self._blocks, self._batch_norm
-            return ConvolutionalNetwork(self._shape, outputs, blocks, batch_norm=norm)
+            return self._network(self._shape, outputs)
+
+    def starting_from(self, predictor: ConvolutionalNetwork) -> ImageArchitecture:
+        """The same with networks that start from a fitted predictor: predictors from a copy, and
+        blocks of a selector that are of the shapes of the predictor's from those."""
+        started = copy.copy(self)
+        started._fitted = predictor
+        return started
 
     def coefficients(self, outputs: int) -> nn.Module:
         """A U-Net of `outputs · C` maps, smooth as SENN has it: with tanh."""

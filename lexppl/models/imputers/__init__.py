@@ -60,6 +60,9 @@ def imputer_of(name: str, x: Tensor, seed: int, groups: Sequence[int] | None = N
         "conditional-gaussian": lambda: ConditionalGaussianImputer.fit(x),
         "copula": lambda: CopulaImputer.fit(x, groups, seed=seed),
         "constant": lambda: ConstantImputer(0.0).to(x.device, x.dtype),
+        "channel-mean": lambda: ConstantImputer(
+            x.mean((0, 2, 3), keepdim=True)[0].expand(x.shape[1:]).clone()
+        ),
         GAP: GapImputer,
     }
     return others[name]()

@@ -294,3 +294,29 @@ def test_convolutions_let_the_signal_through_from_the_start():
     assert 0.8 < mean_square_kept(lambda layer: layer.reset_parameters()) < 1.2
     # The control: torch's own draw, of which a sixth is left by each layer.
     assert mean_square_kept(torch.nn.Conv2d.reset_parameters) < 0.1
+
+
+def test_networks_start_from_a_fitted_predictor():
+    architecture = images(
+        (1, 8, 8), patches=4, blocks=(4, 8), levels=1, width=4, convolutions=1, pooled=True
+    )
+    fitted, x = architecture.predictor(3, seed=1), drawn(5, 1, 8, 8)
+    started = architecture.starting_from(fitted)
+    predictor, selector = started.predictor(3, seed=2), started.selector(4)
+    assert torch.equal(predictor(x), fitted(x))
+    assert predictor.last.weight is not fitted.last.weight
+    for block, start in zip(selector.down, fitted.layers, strict=True):
+        assert torch.equal(block.layers[0].weight, start.layers[0].weight)
+    # What is of another size, and the architecture itself, are as before.
+    assert started.predictor(2, seed=1).outputs == 2
+    assert not torch.equal(architecture.predictor(3, seed=2)(x), fitted(x))
+    wider = images((1, 8, 8), patches=4, levels=1, width=6).starting_from(fitted).selector(4)
+    assert wider.down[0].layers[0].weight.shape[0] == 6
+
+
+def test_a_pooled_network_reads_what_there_is_and_not_where():
+    network = ConvolutionalNetwork((1, 32, 32), 2, (4, 8), pooled=True)
+    shape, blank = drawn(1, 4, 4), torch.zeros(2, 1, 32, 32)
+    blank[0, :, 12:16, 12:16], blank[1, :, 16:20, 12:16] = shape, shape
+    first, second = network(blank)
+    torch.testing.assert_close(first, second)
