@@ -206,8 +206,8 @@ def test_the_threshold_is_the_last_that_the_exact_binomial_test_accepts():
     _, confidence, labels = stop.along(x)
     last = None
     for threshold in THRESHOLDS:
-        said = labels[_stops(confidence, threshold), np.arange(200)]
-        wrong = int((said != labels_of(x).numpy()).sum())
+        predicted = labels[_stops(confidence, threshold), np.arange(200)]
+        wrong = int((predicted != labels_of(x).numpy()).sum())
         if binomtest(wrong, 200, 0.1, alternative="less").pvalue > 0.1:
             break
         last = (threshold, wrong)
@@ -229,9 +229,9 @@ def test_the_risk_is_above_epsilon_in_at_most_delta_of_the_calibration_sets(by_c
     for seed in range(sets):
         own = rows_of(500, seed=100 + seed)
         stop = calibrated_stop(range(5), own, labels_of(own), predictor=JUDGE, by_class=by_class)
-        said = labels[_stops(confidence, stop.threshold), at]
-        groups = [said == c for c in (0, 1)] if by_class else [at >= 0]
-        risks.append(max((said != truth)[group].mean() for group in groups))
+        predicted = labels[_stops(confidence, stop.threshold), at]
+        groups = [predicted == c for c in (0, 1)] if by_class else [at >= 0]
+        risks.append(max((predicted != truth)[group].mean() for group in groups))
     above = (np.array(risks) > 0.1).mean()
     assert above <= 0.1 + 2 * math.sqrt(0.09 / sets)
     assert np.mean(risks) > 0.1 - (0.045 if by_class else 0.03)
@@ -253,13 +253,13 @@ def test_hidden_values_may_be_redrawn_where_the_order_does_not_read_them():
     rates = []
     for threshold in THRESHOLDS:
         size = _stops(confidence, threshold)
-        said = labels[size, np.arange(len(x))]
-        rates.append((said != truth).mean())
+        predicted = labels[size, np.arange(len(x))]
+        rates.append((predicted != truth).mean())
         if rates[-1] > 0.08:
             break
     kept = masks[size, np.arange(len(x))]
     redrawn = labels_of(kept * x + (1 - kept) * rows_of(20_000, seed=6)).numpy()
-    assert (said != redrawn).mean() > rates[-1] + 0.03
+    assert (predicted != redrawn).mean() > rates[-1] + 0.03
 
 
 def test_rows_of_another_distribution_are_not_covered():
