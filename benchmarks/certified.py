@@ -138,7 +138,7 @@ def surest_first(confidence, labels, truth, own):
 
 def stop_record(rows, stop, calibrate, sets, calibration, seed, easy=False):
     """Risk and size of stops along an order, over calibration sets of which `calibrate` chooses a
-    threshold, None where it refuses; of refusals the risk is unknown, and their share is recorded."""
+    threshold, None where it refuses; of refusals the risk is unknown; their share is recorded."""
     place, confidence, labels = stop
     truth, at = rows.labels, np.arange(len(rows.x))
     generator, risks, kept, chosen = np.random.default_rng(seed), [], [], []
