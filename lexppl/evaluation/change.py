@@ -160,7 +160,7 @@ def explain_change(
     Example:
         >>> draw = torch.Generator().manual_seed(0)
         >>> x = torch.randn(200, 2, generator=draw)
-        >>> noise = 0.05 * torch.randn(6, 2, generator=draw)
+        >>> noise = 0.05 * torch.randn(7, 2, generator=draw)
         >>> def answers(weights): return x @ weights
         >>> a, b, *refits = [answers(torch.tensor([1.0, 0.0]) + shift) for shift in noise]
         >>> change = explain_change(a, b + x[:, 1], x, refits=refits)
