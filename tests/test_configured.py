@@ -36,6 +36,15 @@ def test_a_description_on_disk_builds_a_part_that_is_described_so(expected):
     assert json.dumps(describe(rebuilt(expected))) == json.dumps(expected)
 
 
+@pytest.mark.parametrize(
+    ("name", "added"), [("UNet", "convolutions"), ("ConvolutionalNetwork", "pooled")]
+)
+def test_files_from_before_an_argument_are_read_with_its_default(name, added):
+    (later,) = (description for description in DESCRIPTIONS if description["part"] == name)
+    before = {key: value for key, value in later["config"].items() if key != added}
+    assert describe(rebuilt({"part": name, "config": before})) == later
+
+
 def test_arguments_are_described_as_they_are_kept():
     """Numbers in the constructor's types, tuples as lists, tensors by shape."""
     reference = {"shape": [4, 2], "dtype": "float64"}
