@@ -247,6 +247,8 @@ def _reference(
     """The predictor that a fit is compared with; None where none is fitted."""
     if not plan.regime.learns_predictor or not rows.has_judged or result.interrupted:
         return None
+    if plan.regime.post_hoc and rows.class_names is None:
+        return None  # A model's responses have no noise, and their log-likelihood has no bound.
     try:
         kept = below(checkpoint, "full-predictor")
         return Reference.of(plan, rows, PATH_ROWS, full, progress, kept)

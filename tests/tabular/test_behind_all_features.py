@@ -109,3 +109,16 @@ def test_a_given_penalty_stays(monkeypatch):
     with pytest.warns(BehindWarning):
         explainer.fit(x, (x[:, 0] * x[:, 1] > 0).astype(int))
     assert fits == [1] and explainer.penalty_ == 0.6
+
+
+def test_a_models_responses_have_no_noise_and_are_not_compared():
+    """Their log-likelihood has no bound: R² is 1.000 by both, and one is nats ahead."""
+    x = columns(300)
+
+    class Model:
+        def predict(self, rows):
+            return 2.0 * rows[:, 0] + rows[:, 1]
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", BehindWarning)
+        ExplainerRegressor(model=Model(), epochs=20, **SMALL).fit(x, Model().predict(x))
