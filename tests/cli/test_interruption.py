@@ -50,8 +50,9 @@ def test_fit_that_has_begun_is_written(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.complete
 def test_interrupted_judge_keeps_the_explainer(tmp_path, monkeypatch, capsys):
-    # Six epochs are the explainer's, six the predictor's that sees everything.
-    interrupt(monkeypatch, 14, TrainingLoop, "_epoch")
+    # Six epochs are the explainer's, six the predictor's that sees everything, and six those of the
+    # explainer that goes on from full masks.
+    interrupt(monkeypatch, 20, TrainingLoop, "_epoch")
     out = explained(tmp_path, *QUICK, code=130)
     captured = capsys.readouterr()
     assert "sees everything" in captured.out and "EVAL-X" not in captured.out
