@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
-from scipy.stats import spearmanr, t
+from scipy.stats import false_discovery_control, spearmanr, t
 from torch import Tensor
 
 from lexppl.argument_checks import fraction, refuse_not_finite, shaped
@@ -93,10 +93,7 @@ class Change:
             of_rows = np.maximum(rows.std(1, ddof=1) / np.sqrt(len(self.size)), 1e-12)
             above = t.sf(value / of_rows, len(self.size) - 1)
             p = np.minimum(1.0, 2.0 * np.maximum(beyond, above).min(0))
-            steps = rate * np.arange(1, len(p) + 1) / len(p)
-            passed = np.flatnonzero(np.sort(p) <= steps)
-            columns["p"] = p
-            columns["found"] = p <= (steps[passed[-1]] if len(passed) else 0.0)
+            columns["p"], columns["found"] = p, false_discovery_control(p) <= rate
         table = pd.DataFrame(columns, index=pd.Index(self.names, name="group"))
         return table.iloc[np.argsort(-value.max(0), kind="stable")]
 
