@@ -18,7 +18,7 @@ from lexppl.data import Dataset
 from lexppl.evaluation.column_sets import held_out_scores
 from lexppl.evaluation.feature_groups import FeatureGroups
 from lexppl.evaluation.folds import Folds
-from lexppl.evaluation.importance import FDR, FOLDS
+from lexppl.evaluation.importance import FDR, FOLDS, named_entries
 from lexppl.models import CategoricalLikelihood, NormalLikelihood
 from lexppl.models.black_box import black_box
 
@@ -164,17 +164,10 @@ def explain_change(
         >>> change.table()["found"].to_dict()
         {'x2': True, 'x1': False}
     """
-    names: Sequence[str]
-    if isinstance(x, Dataset):
-        rows, names, entries = x.x, x.entry_names, list(x.groups)
-    else:
-        shaped("x", x, "N D", filled=True)
-        rows, entries = x, list(range(x.shape[1]))
-        names = [f"x{d + 1}" for d in entries]
+    rows = x.x if isinstance(x, Dataset) else x
+    shaped("x", rows, "N D", filled=True)
     refuse_not_finite("x", rows)
-    groups = FeatureGroups.alone(names) if groups is None else groups
-    if (of := sum(map(len, groups.members))) != len(names):
-        raise ValueError(f"groups must be of {len(names)} entries, not {of}")
+    names, entries, groups = named_entries(x, groups)
     check_refits(refits)
     first = _answers("a", a, rows)
     others = [_answers("b", b, rows, first)]
@@ -218,8 +211,7 @@ def explain_change(
         if len(features) == 1 and not more and np.ptp(difference) > 0.0:
             direction[place] = spearmanr(rows[:, features[0]].cpu().numpy(), difference)[0]
     (of_first, of_last), of_refits = gains[0], gains[1:].mean(2).swapaxes(0, 1)
-    names = tuple(groups.names)
-    return Change(names, of_first, of_last, of_refits, sizes[0], sizes[1:], direction)
+    return Change(groups.names, of_first, of_last, of_refits, sizes[0], sizes[1:], direction)
 
 
 def check_refits(refits: Sequence[Any]) -> None:

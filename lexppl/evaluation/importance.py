@@ -323,14 +323,7 @@ def importance(
     x, y = (data.x, data.y) if isinstance(data, Dataset) else data
     y = y if outputs is None else outputs
     counts = _checked_weights(x, y, likelihood, weight)
-    names: Sequence[str] = [f"x{d + 1}" for d in range(x.shape[1])]
-    entries: Sequence[int] = range(x.shape[1])
-    if isinstance(data, Dataset):
-        names, entries = data.entry_names, data.groups
-    groups = FeatureGroups.alone(names) if groups is None else groups
-    if sum(map(len, groups.members)) != len(names):
-        of = sum(map(len, groups.members))
-        raise ValueError(f"groups must be of {len(names)} entries, not {of}")
+    names, entries, groups = named_entries(data if isinstance(data, Dataset) else x, groups)
     units = np.arange(len(x)) if unit is None else np.unique(unit.cpu(), return_inverse=True)[1]
     if len(units) != len(x) or units.max() < 1:
         raise ValueError(
@@ -384,6 +377,22 @@ def importance(
     wrong[:, 1:] += unknown[: len(groups.names)]
     both = of_set[every], of_set[()]
     return Importance(tuple(map(str, names)), groups, first, last, *both, wrong, units, counts)
+
+
+def named_entries(
+    x: Dataset | Tensor, groups: FeatureGroups | None
+) -> tuple[Sequence[str], Sequence[int], FeatureGroups]:
+    """Names of the mask entries of a table or of features `(N, D)`, the entry of each feature, and
+    the groups of entries, each by itself if None; groups of other entries are refused."""
+    if isinstance(x, Dataset):
+        names, entries = x.entry_names, x.groups
+    else:
+        entries = tuple(range(x.shape[1]))
+        names = tuple(f"x{d + 1}" for d in entries)
+    groups = FeatureGroups.alone(names) if groups is None else groups
+    if (of := sum(map(len, groups.members))) != len(names):
+        raise ValueError(f"groups must be of {len(names)} entries, not {of}")
+    return names, entries, groups
 
 
 def _checked_weights(
