@@ -53,7 +53,7 @@ def explain(
         >>> given_y["predictions"]["mask"].dims, given_y["log_likelihood"]["y"].shape
         (('chain', 'draw', 'row', 'feature'), (1, 50, 200))
 
-    What explains is a fit; a program with its `guide`; or a program and `samples` of its latents
+    `program` is a fit; a program with its `guide`; or a program and `samples` of its latents
     that all rows share, by any sampler: `explain(model, x, samples=mcmc.get_samples())`.
 
     E[z | x] needs no draws where the masks' distribution states it: with `draws=0` it is exact, and

@@ -87,7 +87,7 @@ def draws(
     folds: Any = None,
     dims: Mapping[str, Sequence[str]] | None = None,
 ) -> xr.Dataset:
-    """What readers take from runs of a fit on rows, by chain, draw and row: a metric of one's own
+    """What readers take from runs of a fit on rows, by chain, draw and row: a metric of your own
     is arithmetic on them.
 
     Use it for a metric of your own: each value has its chain, draw and row, so that a metric is
@@ -110,7 +110,7 @@ def draws(
 
     A run has D masks, `z_d ~ p(z | x, θ_d)` or the `masks` given, and K imputations of each.
     Readers have the run's sites, with their distributions and values: :func:`read_mask`,
-    :func:`read_prediction`, :func:`read_log_likelihood`, or a function of one's own.
+    :func:`read_prediction`, :func:`read_log_likelihood`, or a function of your own.
 
     Args:
         result: of :func:`lexppl.fit`.

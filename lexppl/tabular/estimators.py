@@ -481,7 +481,7 @@ class ExplainerClassifier(ClassifierMixin, TableExplainer):
         predictor: "network" (None); "trees", boosted trees that read hidden features as missing,
             without an imputer; "auto", a network that trees replace where they predict validation
             labels better by more than a standard error.
-        hide_missing: missing values are hidden by nature: the imputer draws them, and no mask keeps
+        hide_missing: missing values count as hidden: the imputer draws them, and no mask keeps
             them. For lex, base_x, real_x and rationale, with trees or the imputers "marginal",
             "gaussian", "constant". A column without missing values in `fit` has none later.
         missing_indicator: with `hide_missing`, a mask entry for each column with missing values
