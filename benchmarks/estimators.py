@@ -48,7 +48,8 @@ MASKS, REPEATS, BATCH = 4, 20, 200
 SAME = ("estimator", "set", "k", "seed", "epochs")
 LINE = (
     "{set} {k} {seed} {estimator:30s} variance {variance[0]:.1e} {variance[1]:.1e} "
-    "{variance[2]:.1e} TPR {tpr:.3f} FDR {fdr:.3f} control {control_flow:.3f} gap {gap:.4f} {seconds:.0f} s"
+    "{variance[2]:.1e} TPR {tpr:.3f} FDR {fdr:.3f} control {control_flow:.3f} gap {gap:.4f} "
+    "{seconds:.0f} s"
 ).format
 ESTIMATORS = {
     "leave one out": (LeaveOneOut(), 3),
