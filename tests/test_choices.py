@@ -9,8 +9,10 @@ import torch
 from lexppl.choices.data_sets import ALIASES, SYNTHETIC, TARGETS, shipped_names
 from lexppl.choices.imputers import HOLDING_ROWS, IMPUTERS
 from lexppl.choices.methods import LIBRARIES, METHODS
-from lexppl.choices.settings import SETTINGS
+from lexppl.choices.settings import SETTINGS, USUAL_PREDICTOR
 from lexppl.cli.options.checks import DEVICES
+from lexppl.cli.options.readers import options_of
+from lexppl.cli.options.table import GROUPS
 from lexppl.compare.compare import METHODS as COMPARED
 from lexppl.data import load
 from lexppl.data.synthetic import synthetic_set
@@ -57,3 +59,11 @@ def test_compared_methods_are_listed():
 def test_devices_are_known_to_torch():
     for name in DEVICES:
         assert torch.device(name).type == name
+
+
+def test_every_setting_of_the_command_line_is_described():
+    described = options_of(GROUPS["settings of a fit"])
+    flags = {f"--{name.replace('_', '-')}" for name in SETTINGS}
+    assert set(described) == flags - {"--hidden", "--predictor-hidden"}
+    assert all(option["help"] for option in described.values())
+    assert f"(default: {USUAL_PREDICTOR}, " in described["--predictor"]["help"]

@@ -63,42 +63,58 @@ def names_of(text: str, one: str, known: Collection[str]) -> list[str]:
     return names
 
 
+def sections(text: str, **words: str) -> dict[str, str]:
+    """Sections of a text by their titles, which stand between brackets on a line of their own, with
+    words in place of their names between braces."""
+    _, *parts = re.split(r"^\[(.+)\]\n", text.format(**words), flags=re.MULTILINE)
+    return dict(zip(parts[::2], parts[1::2], strict=True))
+
+
 def options_of(texts: str, **arguments: Mapping[str, Any]) -> Options:
-    """Options by their texts, with further arguments of some; others without a value are switches.
+    """Options by their texts, with further arguments of some.
 
     Args:
-        texts: a flag and the name of its value at a line's begin, two spaces, its help.
+        texts: a flag and the name of its value, or its choices between brackets, at a line's begin,
+            two spaces, its help. A value named by one letter is a whole number from 1 on; an option
+            without a value or further arguments is a switch.
         arguments: of `add_argument`, by the option's name.
     """
-    found: Options = {}
+    options: Options = {}
     for block in re.split(r"\n(?=\S)", texts.strip()):
         typed, _, text = block.partition("  ")
         flag, _, value = typed.partition(" ")
         more = arguments.get(flag.strip("-").replace("-", "_").lower())
-        found[flag] = {"help": " ".join(text.split()), **(more or {})}
-        if value:
-            found[flag]["metavar"] = value
+        option: dict[str, Any] = {"help": " ".join(text.split())}
+        if value.startswith("["):
+            option["choices"] = tuple(value[1:-1].split())
+        elif value:
+            option |= {"metavar": value, "type": whole(1) if len(value) == 1 else None}
         elif more is None and flag.startswith("-"):
-            found[flag]["action"] = "store_true"
-    return found
+            option["action"] = "store_true"
+        options[flag] = option | dict(more or {})
+    return options
 
 
-def settings_of(defaults: Mapping[str, object], **arguments: Mapping[str, Any]) -> Options:
-    """Options of settings of :data:`lexppl.choices.settings.SETTINGS`.
+def settings_of(
+    texts: str, defaults: Mapping[str, object], **arguments: Mapping[str, Any]
+) -> Options:
+    """Options of settings of a fit, with their checks.
 
     Args:
-        defaults: by setting, in words; None for the table's.
+        texts: as in :func:`options_of`.
+        defaults: by setting, in words; None for the text's.
         arguments: of `add_argument`, by setting; `more` extends the help.
     """
-    found: Options = {}
+    options, known = {}, options_of(texts)
     for name, default in defaults.items():
-        setting, more = SETTINGS[name], dict(arguments.get(name, {}))
-        default = setting.default if default is None else default
-        text = setting.text + more.pop("more", "") + (f" (default: {default})" if default else "")
+        flag, more = f"--{name.replace('_', '-')}", dict(arguments.get(name, {}))
+        text, *usual = known[flag]["help"].partition(" (default: ")
+        text += more.pop("more", "")
+        text += "".join(usual) if default is None else f" (default: {default})" * bool(default)
+        setting = SETTINGS[name]
         read = {"choices": setting.choices} if setting.choices else {"type": number(setting.check)}
-        typed = {"help": text, "metavar": setting.value, **read, **more}
-        found[f"--{name.replace('_', '-')}"] = typed
-    return found
+        options[flag] = {"help": text, "metavar": known[flag].get("metavar"), **read, **more}
+    return options
 
 
 def with_meanings(names: Mapping[str, str], between: str = ", ") -> str:
