@@ -11,14 +11,14 @@ from lexppl.choices.imputers import HOLDING_ROWS, IMPUTERS
 from lexppl.choices.methods import LIBRARIES, METHODS
 from lexppl.choices.settings import SETTINGS, USUAL_PREDICTOR
 from lexppl.cli.options.checks import DEVICES
-from lexppl.cli.options.readers import options_of
-from lexppl.cli.options.table import GROUPS
+from lexppl.cli.options.table import COMMANDS, name_of
 from lexppl.compare.compare import METHODS as COMPARED
 from lexppl.data import load
 from lexppl.data.synthetic import synthetic_set
 from lexppl.models.imputers import imputer_of
 from lexppl.systems.registry import Settings
 
+WIDTHS = {"hidden", "predictor_hidden"}
 OPEN = {field.name for field in fields(Settings)}
 
 
@@ -62,8 +62,8 @@ def test_devices_are_known_to_torch():
 
 
 def test_every_setting_of_the_command_line_is_described():
-    described = options_of(GROUPS["settings of a fit"])
-    flags = {f"--{name.replace('_', '-')}" for name in SETTINGS}
-    assert set(described) == flags - {"--hidden", "--predictor-hidden"}
+    groups = COMMANDS["explain"].options.values()
+    described = {name_of(flag): option for group in groups for flag, option in group.items()}
+    assert {name for name in SETTINGS if name in described} == {*SETTINGS} - WIDTHS
     assert all(option["help"] for option in described.values())
-    assert f"(default: {USUAL_PREDICTOR}, " in described["--predictor"]["help"]
+    assert f"(default: {USUAL_PREDICTOR}, " in described["predictor"]["help"]

@@ -5,12 +5,13 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from lexppl.argument_checks import fraction, int_at_least, near
-from lexppl.choices.settings import SETTINGS
 
 Options = dict[str, dict[str, Any]]  # Arguments of argparse's `add_argument` by flag
+NONE: Mapping[str, Any] = MappingProxyType({})
 
 
 def number(check: Callable[[str, Any], Any]) -> Callable[[str], Any]:
@@ -63,14 +64,16 @@ def names_of(text: str, one: str, known: Collection[str]) -> list[str]:
     return names
 
 
-def sections(text: str, **words: str) -> dict[str, str]:
+def sections(text: str, **words: Any) -> dict[str, str]:
     """Sections of a text by their titles, which stand between brackets on a line of their own, with
     words in place of their names between braces."""
     _, *parts = re.split(r"^\[(.+)\]\n", text.format(**words), flags=re.MULTILINE)
     return dict(zip(parts[::2], parts[1::2], strict=True))
 
 
-def options_of(texts: str, **arguments: Mapping[str, Any]) -> Options:
+def options_of(
+    texts: str, arguments: Mapping[str, Mapping[str, Any]], usual: Mapping[str, object] = NONE
+) -> Options:
     """Options by their texts, with further arguments of some.
 
     Args:
@@ -78,42 +81,23 @@ def options_of(texts: str, **arguments: Mapping[str, Any]) -> Options:
             two spaces, its help. A value named by one letter is a whole number from 1 on; an option
             without a value or further arguments is a switch.
         arguments: of `add_argument`, by the option's name.
+        usual: defaults in words that take the place of the texts', by the option's name.
     """
     options: Options = {}
     for block in re.split(r"\n(?=\S)", texts.strip()):
         typed, _, text = block.partition("  ")
         flag, _, value = typed.partition(" ")
-        more = arguments.get(flag.strip("-").replace("-", "_").lower())
-        option: dict[str, Any] = {"help": " ".join(text.split())}
+        name, text = flag.strip("-").replace("-", "_").lower(), " ".join(text.split())
+        if name in usual:
+            text = f"{text.partition(' (default: ')[0]} (default: {usual[name]})"
+        option: dict[str, Any] = {"help": text}
         if value.startswith("["):
             option["choices"] = tuple(value[1:-1].split())
         elif value:
             option |= {"metavar": value, "type": whole(1) if len(value) == 1 else None}
-        elif more is None and flag.startswith("-"):
+        elif name not in arguments and flag.startswith("-"):
             option["action"] = "store_true"
-        options[flag] = option | dict(more or {})
-    return options
-
-
-def settings_of(
-    texts: str, defaults: Mapping[str, object], **arguments: Mapping[str, Any]
-) -> Options:
-    """Options of settings of a fit, with their checks.
-
-    Args:
-        texts: as in :func:`options_of`.
-        defaults: by setting, in words; None for the text's.
-        arguments: of `add_argument`, by setting; `more` extends the help.
-    """
-    options, known = {}, options_of(texts)
-    for name, default in defaults.items():
-        flag, more = f"--{name.replace('_', '-')}", dict(arguments.get(name, {}))
-        text, *usual = known[flag]["help"].partition(" (default: ")
-        text += more.pop("more", "")
-        text += "".join(usual) if default is None else f" (default: {default})" * bool(default)
-        setting = SETTINGS[name]
-        read = {"choices": setting.choices} if setting.choices else {"type": number(setting.check)}
-        options[flag] = {"help": text, "metavar": known[flag].get("metavar"), **read, **more}
+        options[flag] = option | dict(arguments.get(name, NONE))
     return options
 
 

@@ -12,14 +12,14 @@ from lexppl.argument_checks import finite_float
 from lexppl.choices.data_sets import synthetic_names
 from lexppl.choices.imputers import IMPUTERS, OF_PIXELS, OF_WORDS
 from lexppl.choices.methods import DEFAULT_METHOD, LIBRARIES, METHODS
-from lexppl.choices.settings import GUIDES, INFERENCES, PRIOR_SCALE, usual_imputer
+from lexppl.choices.settings import GUIDES, INFERENCES, PRIOR_SCALE, SETTINGS, usual_imputer
 from lexppl.cli.options.readers import (
+    NONE,
     Options,
     names_of,
     number,
     options_of,
     sections,
-    settings_of,
     several,
     share,
     whole,
@@ -64,89 +64,78 @@ GROUPS = sections(
     (Path(__file__).parent / "help" / "options.txt").read_text(encoding="utf-8"),
     methods=with_meanings({name: method.summary for name, method in METHODS.items()}, ": "),
     imputers=with_meanings(IMPUTERS),
+    usual_imputer=usual_imputer(METHODS[DEFAULT_METHOD]),
+    of_pixels=with_meanings(OF_PIXELS),
+    of_words=with_meanings(OF_WORDS),
     inferences=with_meanings(INFERENCES),
     guides=with_meanings(GUIDES),
     prior_scale=f"{PRIOR_SCALE:g}",
+    folds=FOLDS,
+    of_images=OF_IMAGES,
+    of_texts=OF_TEXTS,
+    share=SHARE,
 )
 """Texts of the options by group."""
 FIRST_OPTIONS: Mapping[str, str | None] = {
-    flag: option["help"] or None for flag, option in options_of(GROUPS["first options"]).items()
+    flag: option["help"] or None for flag, option in options_of(GROUPS["first options"], {}).items()
 }
 """Options that `lexppl explain --help` lists, some with shorter texts."""
-
-
-def _options(group: str, **arguments: Mapping[str, Any]) -> Options:
-    return options_of(GROUPS[group], **arguments)
-
-
-def _settings(defaults: Mapping[str, object], **arguments: Mapping[str, Any]) -> Options:
-    return settings_of(GROUPS["settings of a fit"], defaults, **arguments)
-
-
+REQUIRED = {"required": True}
 EACH = {"action": "append", "default": []}
 MANY = {"action": "extend", "nargs": "+", "default": []}
-WHOLE = {"type": whole(1)}
-OUT_FILE = _options("figures in a file")
-QUIET = _options("progress") | {"--debug": {"action": "store_true", "help": argparse.SUPPRESS}}
-SEED = _settings({"seed": None}, seed={"default": 0}) | _options(
-    "the device", device={"default": "cpu"}
-)
-TABLE = _options(
-    "the table",
-    drop=MANY,
-    keep=MANY,
-    include=MANY,
-    categorical=EACH,
-    missing=EACH,
-    separator={"type": str},
-    column_names={"type": several(str)},
-)
-PICTURES = _options("images", rows={"type": whole(10)})
-OUTPUT = _options("draws", draws={"type": whole(2), "default": 100}) | _options("lines") | QUIET
-EXPLAINER = _options(
-    "the explainer", method={"choices": METHODS, "default": DEFAULT_METHOD}
-) | _settings(
-    {
-        "k": "",
-        "penalty": None,
-        "imputer": "",
-        "predictor": None,
-        "replicates": f"{FOLDS}, of images {OF_IMAGES}, of texts {OF_TEXTS}",
+ARGUMENTS: Mapping[str, Mapping[str, Any]] = {
+    **{
+        name: {"choices": s.choices} if s.choices else {"type": number(s.check)}
+        for name, s in SETTINGS.items()
     },
-    k={"more": " (default, for methods that need a number: a quarter of all)"},
-    imputer={
-        "choices": (*IMPUTERS, *OF_PIXELS, *OF_WORDS),
-        "more": f" (default: {usual_imputer(METHODS[DEFAULT_METHOD])}, and constant for methods of "
-        f"one imputation). Of images also {with_meanings(OF_PIXELS)}. Of texts "
-        f"{with_meanings(OF_WORDS)} (default: padding)",
+    "imputer": {"choices": (*IMPUTERS, *OF_PIXELS, *OF_WORDS)},
+    "seed": {"type": whole(0), "default": 0},
+    "device": {"default": "cpu"},
+    "debug": {"action": "store_true", "help": argparse.SUPPRESS},
+    "method": {"choices": METHODS, "default": DEFAULT_METHOD},
+    "methods": {
+        "required": True,
+        # A view: methods may be registered later.
+        "type": partial(
+            names_of,
+            one="a method",
+            known=ChainMap(dict.fromkeys(LIBRARIES), METHODS),  # type: ignore[arg-type]
+        ),
     },
-    replicates={
-        "more": "; of a table each leaves a part of the rows out, which it then explains, where no "
-        "share is held out from all"
-    },
-)
+    "set": {"choices": synthetic_names()},
+    "with": {"dest": "explainer"},
+    **dict.fromkeys(("drop", "keep", "include", "refits"), MANY),
+    **dict.fromkeys(("categorical", "missing"), EACH),
+    "separator": {"type": str},
+    "column_names": {"type": several(str)},
+    "rows": {"type": whole(10)},
+    "inference": {"choices": tuple(INFERENCES)},
+    "guide": {"choices": tuple(GUIDES)},
+    "prior": {"type": number(partial(finite_float, above=0.0))},
+    "old": REQUIRED,
+    "new": REQUIRED,
+    "black_box_input": {"default": "table"},
+    "row": {"type": whole(0), **EACH},
+    "guarantee": {"type": share("the draws")},
+    "fdr": {"type": share("the features found"), "default": FDR},
+    "fwer": {"type": share("the tables")},
+    "sizes": {"type": several(whole(1))},
+    "rates": {"type": several(share("the features"))},
+    "draws": {"type": whole(2), "default": 100},
+    "valid_share": {"type": share("the rows")},
+    "test_share": {"type": share("the rows"), "default": SHARE},
+}
+"""Further arguments of argparse's `add_argument`, by the option's name."""
 
 
-def _shares(kept: float | None, tested: str = "") -> tuple[Options, Options]:
-    """Options of the validation and the test share; `tested` names the use of the latter."""
-    none = "none, as a replicate leaves out each row"
-    rows, default = {"type": share("the rows")}, None if kept is None else SHARE
-    valid = options_of(
-        "--valid-share SHARE  share of rows on which the best epoch is chosen (default: "
-        f"{none if kept is None else kept})",
-        valid_share={**rows, "default": kept},
-    )
-    test = options_of(
-        f"--test-share SHARE  share of rows {tested} (default: {default or none})",
-        test_share={**rows, "default": default},
-    )
-    return valid, test if tested else {}
-
-
-def _fit(valid: Options, test: Options, **defaults: object) -> Options:
-    """Options of a fit's length, steps and rows."""
-    names = ("epochs", "masks", "imputations", "folds", "batch_size", "learning_rate")
-    return _settings({name: defaults.get(name) for name in names}) | valid | SEED | test
+def _options(*groups: str, usual: Mapping[str, object] = NONE, **more: Any) -> Options:
+    """Options of some groups, with defaults in words, and defaults or other arguments of some."""
+    changed = {name: {**ARGUMENTS.get(name, NONE), **of} for name, of in more.items()}
+    arguments = {**ARGUMENTS, **changed}
+    options: Options = {}
+    for group in groups:
+        options |= options_of(GROUPS[group], arguments, usual)
+    return options
 
 
 @dataclass(frozen=True)
@@ -161,110 +150,66 @@ COMMANDS: Mapping[str, Command] = {
     "explain": Command(
         "DATA --out DIR",
         {
-            "": _options("explain", out={"required": True}, **{"with": {"dest": "explainer"}}),
-            "the table": TABLE | _options("missing values"),
-            "images and texts": PICTURES | _options("texts"),
-            "the explainer": EXPLAINER,
-            "a posterior of the weights, for lex": _options(
-                "a posterior of the weights",
-                inference={"choices": tuple(INFERENCES)},
-                guide={"choices": tuple(GUIDES)},
-                prior={"type": number(partial(finite_float, above=0.0))},
+            "": _options("explain", out=REQUIRED),
+            "the table": _options("the table", "missing values"),
+            "images and texts": _options("images", "texts"),
+            "the explainer": _options("the explainer"),
+            "a posterior of the weights, for lex": _options("a posterior of the weights"),
+            "explaining a model of yours (a black box)": _options("a black box"),
+            "the fit": _options(
+                "the fit",
+                "rows held out by explain",
+                usual={"valid_share": "none, as a replicate leaves out each row"},
+                test_share={"default": None},
             ),
-            "explaining a model of yours (a black box)": _options(
-                "a black box", black_box_input={"default": "table"}
-            )
-            | _settings({"regime": None}),
-            "the fit": _fit(*_shares(None, "held out, scored and explained")),
-            "what is found": _options(
-                "what is found",
-                row={"type": whole(0), **EACH},
-                guarantee={"type": share("the draws")},
-                fdr={"type": share("the features found"), "default": FDR},
-                fwer={"type": share("the tables")},
-            ),
+            "what is found": _options("what is found"),
             "long runs": _options("long runs"),
-            "the output": OUTPUT,
+            "the output": _options("the output", "progress"),
         },
     ),
     "evaluate": Command(
         "SET",
         {
-            "": _options(
-                "evaluate",
-                set={"choices": synthetic_names()},
-                rows={"type": whole(10), "default": 10_000},
-            )
-            | OUT_FILE,
-            "the explainer": _settings(
-                {
-                    "k": None,
-                    "penalty": EVALUATED_BY["penalty"],
-                    "imputer": EVALUATED_BY["imputer"],
-                    "replicates": 1,
-                },
-                replicates={"default": 1},
+            "": _options("evaluate", "figures in a file", rows={"default": 10_000}),
+            "the explainer": _options(
+                "the evaluated explainer", usual=EVALUATED_BY, replicates={"default": 1}
             ),
-            "the fit": _fit(*_shares(0.1), **EVALUATED_BY),
-            "the output": OUTPUT,
+            "the fit": _options(
+                "the fit",
+                usual={**EVALUATED_BY, "valid_share": 0.1},
+                valid_share={"default": 0.1},
+            ),
+            "the output": _options("the output", "progress"),
         },
     ),
     "compare": Command(
         "DATA --methods A,B,…",
         {
-            "": _options(
-                "compare",
-                methods={
-                    "required": True,
-                    "type": partial(
-                        names_of,
-                        one="a method",
-                        # A view: methods may be registered later.
-                        known=ChainMap(dict.fromkeys(LIBRARIES), METHODS),  # type: ignore[arg-type]
-                    ),
-                },
-            )
-            | OUT_FILE
-            | QUIET,
-            "the table": TABLE,
-            "the methods": _options(
-                "the compared methods",
-                k=WHOLE,
-                sizes={"type": several(whole(1))},
-                replicates={"default": 1},
+            "": _options("compare", "figures in a file", "progress"),
+            "the table": _options("the table"),
+            "the methods": _options("the compared methods", replicates={"default": 1}),
+            "the fit": _options(
+                "the fit", "rows held out by compare", valid_share={"default": SHARE}
             ),
-            "the fit": _fit(*_shares(SHARE, "held out and judged")),
         },
     ),
     "change": Command(
         "DATA --old FILE --new FILE --refits FILE …",
         {
-            "": _options(
-                "change",
-                old={"required": True},
-                new={"required": True},
-                refits=MANY,
-                fdr={"type": share("the features found"), "default": FDR},
-            )
-            | OUT_FILE
-            | QUIET,
-            "the table": TABLE,
-            "the fits": SEED,
+            "": _options("change", "figures in a file", "progress"),
+            "the table": _options("the table"),
+            "the fits": _options("the seed"),
         },
     ),
     "impute": Command(
         "DATA",
         {
-            "": _options("impute") | OUT_FILE | QUIET,
-            "the table": TABLE,
-            "images": PICTURES,
+            "": _options("impute", "figures in a file", "progress"),
+            "the table": _options("the table"),
+            "images": _options("images"),
             "the imputers": _options(
-                "the imputers",
-                rates={"type": several(share("the features"))},
-                draws={"type": whole(2), "default": 50},
-            )
-            | SEED
-            | _shares(SHARE, "held out and scored")[1],
+                "the imputers", "the seed", "rows held out by impute", draws={"default": 50}
+            ),
         },
     ),
 }
