@@ -81,6 +81,7 @@ NO_VALIDATION = (
     "held out are fitted on, and the best epoch is the one that fits them best"
 )
 NO_PATH = "for the same reason the penalty is not chosen from the data: it is {:.3g} nats"
+MEASURING = "measuring what the features are worth"
 CHOICE = "whether the choice of features encodes the answer is"
 LEAST_REPORT = 200_000  # Bytes of the smallest report, with the posterior and the tables
 BYTES_OF_A_WEIGHT = 4
@@ -192,7 +193,7 @@ class TableRun(ExplainRun):
         names = measured_first(groups, groups.names)
         if folds is None or len(names) < len(groups.names) or bool((outputs == outputs[:1]).all()):
             return None
-        show_progress("measuring what the features are worth", self.options.quiet)
+        show_progress(MEASURING, self.options.quiet)
         self.worth = measured_importance(source, groups, names, rows, outputs, seed)
         return [(~shown).tolist() for shown in self.worth.shown_outside(folds)]
 
@@ -271,7 +272,7 @@ class TableRun(ExplainRun):
         posterior = self.posterior(*rows, scores.folds_at(source, numbers))
         ranking, gains = selection_table(posterior), None
         if kind_of(posterior) is PROBABILITY and judge is not None:
-            name = "measuring what the features are worth"
+            name = "" if self.worth is not None else MEASURING
             work = partial(self.gains, posterior)
             early = "the gains were interrupted; features are ranked without them"
             gains = sections.run(name, work, None, early, "gains are")
