@@ -66,8 +66,7 @@ class _RelaxedMask(MaskDistribution):
         self.k = checked_k(k, checked_logits(logits))
         self.temperature = checked_temperature(temperature, validate_args)
         self.logits = logits
-        super().__init__(logits.shape[:-1], logits.shape[-1:], validate_args=validate_args)
-        self._refuse_infinite("logits")
+        super().__init__(logits.shape[:-1], logits.shape[-1:], validate_args, "logits")
 
     def log_prob(self, value: Tensor) -> Tensor:
         name = type(self).__name__

@@ -108,7 +108,7 @@ def test_bad_input(
 
 def test_refusals() -> None:
     with pytest.raises(ValueError, match="at most 8 entries; k is 9"):
-        TopKMask(torch.zeros(12), 9).log_prob(torch.ones(12))
+        TopKMask(torch.zeros(12), 9).log_prob((torch.arange(12) < 9).float())
     with pytest.raises(ValueError, match="ordered draws, more than"):
         OrderedTopK(torch.zeros(20), 10).enumerate_support()
     ordered = OrderedTopK(torch.zeros(4), 2, validate_args=True)

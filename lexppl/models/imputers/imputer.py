@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 import pyro.distributions as dist
@@ -16,26 +16,17 @@ from torch.distributions import constraints
 
 from lexppl.argument_checks import refuse_not_finite, shaped
 from lexppl.configured import Configured, constructor_arguments
+from lexppl.distributions.computed_once import SharedRows
 from lexppl.distributions.gradients import carries_gradient
 
 
-class HiddenFeatures(TorchDistribution):
+class HiddenFeatures(SharedRows):
     """Base of the distributions of what each entry would be, were it hidden: batch shape `(…, B)`.
-    Expanding shares what was computed; a subclass without a density says why in `no_density`."""
+    A subclass without a density says why in `no_density`."""
 
     arg_constraints: ClassVar[dict[str, Any]] = {}
     has_rsample = True
     no_density: ClassVar[str]
-
-    def expand(self, batch_shape: torch.Size, _instance: Any = None) -> Self:
-        """The same distribution over more dimensions; nothing is computed again."""
-        new: Self = self._get_checked_instance(type(self), _instance)
-        new.__dict__.update(self.__dict__)
-        TorchDistribution.__init__(
-            new, torch.Size(batch_shape), self.event_shape, validate_args=False
-        )
-        new._validate_args = self._validate_args
-        return new
 
     @property
     def support(self) -> constraints.Constraint:
