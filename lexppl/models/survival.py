@@ -497,11 +497,8 @@ class PartialLikelihood(MeanHazards):
         if self._validate_args:
             self._validate_sample(value)
         time, event = value[..., 0], value[..., 1].to(self.components.dtype)
-        if time.dim() > 1:
-            raise ValueError(
-                "the rows of a partial likelihood are observed alike in all particles, shape "
-                f"(B, {self.event_shape[0]}); the value has shape {tuple(value.shape)}"
-            )
+        note = "as rows of a partial likelihood are observed alike in all particles"
+        shaped("y", value, ("B", *self.event_shape), note=note)
         stratum = value[..., 2] if self.stratified else None
         every = self.components.reshape(-1, self.components.shape[-1])
         hazard = fitted_hazard(

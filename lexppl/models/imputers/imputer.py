@@ -70,17 +70,10 @@ class Imputed(HiddenFeatures):
     def __init__(self, x: Tensor, keep: Tensor, hidden_distribution: TorchDistribution) -> None:
         event_shape = hidden_distribution.event_shape
         event_dim = len(event_shape)
-        if x.shape[x.ndim - event_dim :] != event_shape:
-            raise ValueError(
-                f"x must end in the event shape of hidden_distribution, {tuple(event_shape)}; "
-                f"it has shape {tuple(x.shape)}"
-            )
+        shaped("x", x, ("…", *event_shape), note="as of hidden_distribution")
         shape = torch.Size(broadcast_shape(x.shape, keep.shape, hidden_distribution.shape()))
         if shape[len(shape) - event_dim :] != event_shape:
-            raise ValueError(
-                f"keep must have an entry for each feature, event shape {tuple(event_shape)}; "
-                f"it has shape {tuple(keep.shape)}"
-            )
+            shaped("keep", keep, ("…", *event_shape), note="an entry for each feature")
         self.x = x
         self.keep = keep if keep.dtype == torch.bool else keep.to(x.dtype)
         self.hidden_distribution = hidden_distribution
@@ -265,9 +258,7 @@ class Imputer(Configured, nn.Module):
 
     def _check_input(self, x: Tensor, keep: Tensor) -> None:
         event_shape = self.event_shape
-        if x.ndim < 2 or (event_shape is not None and x.shape[1:] != event_shape):
-            event = "*event" if event_shape is None else ", ".join(map(str, event_shape))
-            raise ValueError(f"x must have shape (B, {event}); it has shape {tuple(x.shape)}")
+        shaped("x", x, ("B", *(("*event",) if event_shape is None else event_shape)))
         for name, buffer in self.named_buffers(recurse=False):
             if buffer.dtype != x.dtype:
                 raise TypeError(
@@ -279,11 +270,8 @@ class Imputer(Configured, nn.Module):
         except ValueError:
             shape = torch.Size()
         if keep.ndim < x.ndim - 1 or shape[-x.ndim :] != x.shape:
-            raise ValueError(
-                f"keep must have shape (..., {', '.join(map(str, x.shape))}), as x, or broadcast "
-                f"to it; it has shape {tuple(keep.shape)}. A grouping carries mask entries to "
-                "features"
-            )
+            note = "as x, or broadcast to it: a grouping carries mask entries to features"
+            shaped("keep", keep, ("…", *x.shape), note=note)
 
 
 def _description(tensor: Tensor) -> dict[str, Any]:
