@@ -16,7 +16,7 @@ class SharedRows(TorchDistribution):
     methods that :func:`computed_once` decorates."""
 
     expanded: ClassVar[tuple[str, ...]] = ()
-    """Tensors `(*batch, …)` that are expanded with the batch."""
+    """Tensors `(*batch, …)`, in full, that are expanded with the batch."""
 
     def __init__(
         self, batch_shape: torch.Size, event_shape: torch.Size, validate_args: bool | None = None
@@ -34,7 +34,7 @@ class SharedRows(TorchDistribution):
         new.__dict__.update(self.__dict__)
         for name in self.expanded:
             value = getattr(self, name)
-            setattr(new, name, value.expand(*shape, value.shape[-1]))
+            setattr(new, name, value.expand(*shape, *value.shape[len(rows) :]))
         TorchDistribution.__init__(new, shape, self._event_shape, validate_args=False)
         new._validate_args = self._validate_args
         return new

@@ -162,10 +162,6 @@ class MaskDirichlet(dist.Dirichlet):
         (True, True)
     """
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> "MaskDirichlet":
-        new = self._get_checked_instance(MaskDirichlet, _instance)
-        return super().expand(batch_shape, new)
-
     def rsample(self, sample_shape: Any = ()) -> Tensor:
         """Reparameterised draws, ``sample_shape + batch_shape + (G,)``."""
         # Draws fill memory in its order: those of a seed shall not depend on the layout.

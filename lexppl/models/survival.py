@@ -15,7 +15,7 @@ from torch.distributions.constraints import Constraint
 
 from lexppl.argument_checks import one_of, shaped
 from lexppl.configured import Configured
-from lexppl.distributions.log_space import LOG_ZERO, log_add
+from lexppl.distributions.log_space import LOG_ZERO, log_add, log_cumulative_sum
 from lexppl.effects import row_weights
 from lexppl.models.likelihoods import Likelihood, refuse_values
 
@@ -359,7 +359,7 @@ def fitted_hazard(
     """
     risk, death, weight = _weighted(log_risk, sets, weights)
     counted = death.to(risk.dtype)
-    at_risk = _running_logsumexp(risk, sets.stratum).take_along_dim(sets.last, -1)
+    at_risk = log_cumulative_sum(risk, sets.stratum).take_along_dim(sets.last, -1)
     dead = _over_ties(counted * (risk - at_risk).exp(), sets)
     deaths = _over_ties(counted, sets).clamp(min=1.0)
     share = torch.zeros_like(risk)
@@ -372,7 +372,7 @@ def fitted_hazard(
     jump = torch.where(whole > 0, _log(whole) - at_risk, LOG_ZERO)
     places = torch.arange(len(jump), device=jump.device)
     one_each = torch.where(sets.first == places, jump, LOG_ZERO)
-    until = _running_logsumexp(one_each.flip(-1), sets.stratum.flip(-1)).flip(-1)
+    until = log_cumulative_sum(one_each.flip(-1), sets.stratum.flip(-1)).flip(-1)
     before = torch.where(sets.has_next, until.take_along_dim(sets.next, -1), LOG_ZERO)
     seen = torch.where(whole > 0, _log(torch.where(death, own, whole)) - at_risk, LOG_ZERO)
     increment = torch.where(death, mean_jump, torch.zeros_like(mean_jump))
@@ -415,18 +415,6 @@ def _log(value: Tensor) -> Tensor:
 def _changes(value: Tensor) -> Tensor:
     """Whether each entry differs from the one before it; the first does."""
     return torch.cat([torch.ones_like(value[:1], dtype=torch.bool), value[1:] != value[:-1]])
-
-
-def _running_logsumexp(value: Tensor, segment: Tensor) -> Tensor:
-    """`logcumsumexp` within each segment of equal numbers, in log₂ B steps; torch's knows no
-    segments."""
-    step = 1
-    while step < value.shape[-1]:
-        same = segment[step:] == segment[:-step]
-        joined = log_add(value[step:], value[:-step])
-        value = torch.cat([value[:step], torch.where(same, joined, value[step:])])
-        step *= 2
-    return value
 
 
 class PartialLikelihood(MeanHazards):

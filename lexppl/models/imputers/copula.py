@@ -15,6 +15,7 @@ from torch import Tensor
 
 from lexppl.argument_checks import int_between, shaped
 from lexppl.distributions.gradients import carries_gradient
+from lexppl.models.grouping import are_indicators
 from lexppl.models.imputers.imputer import (
     HiddenFeatures,
     Imputer,
@@ -248,9 +249,7 @@ def indicator_columns(x: Tensor, groups: Sequence[int]) -> list[tuple[int, ...]]
     columns: list[tuple[int, ...]] = []
     for _, entry in groupby(range(len(groups)), key=lambda feature: groups[feature]):
         block = tuple(entry)
-        values = x[:, list(block)]
-        one = ((values == 0) | (values == 1)).all(-1) & (values.sum(-1) == 1)
-        together = len(block) > 1 and bool(one.all())
+        together = len(block) > 1 and are_indicators(x[:, list(block)])
         columns += [block] if together else [(feature,) for feature in block]
     return columns
 
