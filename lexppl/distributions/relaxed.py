@@ -329,14 +329,17 @@ class _OfKeys(Relaxation):
 
 
 @relaxation.register(OrderedTopK)
+@relaxation.register(TopKMask)
 class OrderedTopKRelaxation(_OfKeys):
-    """Ordered top-k: Gumbel noise, the k largest keys in falling order (Gadetsky et al. 2020)."""
+    """Ordered top-k: Gumbel noise, the k largest keys in falling order (Gadetsky et al. 2020); of
+    the top-k mask through the ordered draw behind it, whose score is one of the mask too."""
 
     has_conditional: ClassVar[bool] = True
 
-    def __init__(self, distribution: OrderedTopK) -> None:
+    def __init__(self, distribution: OrderedTopK | TopKMask) -> None:
         super().__init__(distribution)
-        self._ordered = distribution
+        of_mask = isinstance(distribution, TopKMask)
+        self._ordered = distribution.ordered if of_mask else distribution
 
     def draw(self, noise: Tensor) -> Tensor:
         return (self._logits + noise).detach().topk(self._k, -1).indices
@@ -354,15 +357,6 @@ class OrderedTopKRelaxation(_OfKeys):
         draw = draw.expand(*batch, draw.shape[-1])
         log_weights = log_weights_of_picks(logits, draw)[1]
         return gumbel_given_order(logits, draw, log_weights, log_exponential(logits.shape, logits))
-
-
-@relaxation.register(TopKMask)
-class TopKMaskRelaxation(OrderedTopKRelaxation):
-    """The top-k mask, through the ordered draw behind it, whose score is one of the mask too."""
-
-    def __init__(self, distribution: TopKMask) -> None:
-        super().__init__(distribution.ordered)
-        self.distribution = distribution
 
 
 @relaxation.register(KSubset)

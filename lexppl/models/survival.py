@@ -225,53 +225,46 @@ class BaselineHazard(Configured, nn.Module):
 
     def cumulative_at(self, time: Tensor, stratum: Tensor | None = None) -> Tensor:
         """`H₀(t)`, of the shape of `time`."""
-        which, place = self._interval(time, stratum)
-        start = self._before(self.times, which, place)
-        reached = self._before(self.cumulative, which, place)
-        return reached + self._rate(which, place) * (time - start)
+        start, reached, rate = self._piece(self.times, time, stratum)
+        return reached + rate * (time - start)
 
     def log_hazard_at(self, time: Tensor, stratum: Tensor | None = None) -> Tensor:
         """`log h₀(t)`, a time's reciprocal unit, of the shape of `time`."""
-        return self._rate(*self._interval(time, stratum)).log()
+        return self._piece(self.times, time, stratum)[2].log()
 
     def time_of(self, cumulative: Tensor, stratum: Tensor | None = None) -> Tensor:
         """The time at which `H₀` reaches a value, of the same shape."""
-        which = self._row_of(cumulative, stratum)
-        place = self._place(self.cumulative, which, cumulative)
-        start = self._before(self.times, which, place)
-        reached = self._before(self.cumulative, which, place)
-        return start + (cumulative - reached) / self._rate(which, place)
+        start, reached, rate = self._piece(self.cumulative, cumulative, stratum)
+        return start + (cumulative - reached) / rate
 
     def knows(self, stratum: Tensor) -> Tensor:
         """Whether it has a hazard for each of some strata."""
         return (stratum.unsqueeze(-1) == self.strata).any(-1)
 
-    def _row_of(self, like: Tensor, stratum: Tensor | None) -> Tensor:
-        if stratum is None:
-            return torch.zeros_like(like, dtype=torch.long)
-        return (stratum.unsqueeze(-1) == self.strata).long().argmax(-1).expand(like.shape)
+    def _piece(
+        self, ends: Tensor, value: Tensor, stratum: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The piece of `H₀` that a value of the kind of `ends` is in: the time and the hazard at
+        its start, and its rate."""
+        row = torch.zeros_like(value, dtype=torch.long)
+        if stratum is not None:
+            row = (stratum.unsqueeze(-1) == self.strata).long().argmax(-1).expand(value.shape)
+        place = self._place(ends, row, value)
+        start, reached = (
+            torch.where(place > 0, numbers[row, (place - 1).clamp(min=0)], 0.0)
+            for numbers in (self.times, self.cumulative)
+        )
+        rate = (self.cumulative[row, place] - reached) / (self.times[row, place] - start)
+        return start, reached, rate
 
-    def _interval(self, time: Tensor, stratum: Tensor | None) -> tuple[Tensor, Tensor]:
-        which = self._row_of(time, stratum)
-        return which, self._place(self.times, which, time)
-
-    def _place(self, ends: Tensor, which: Tensor, value: Tensor) -> Tensor:
+    def _place(self, ends: Tensor, row: Tensor, value: Tensor) -> Tensor:
         """The interval that a value is in: the first whose end is not before it, else the last
         that has a length."""
         values = value.flatten().expand(len(ends), -1).contiguous()
         places = torch.searchsorted(ends.contiguous(), values)
-        place = places.gather(0, which.reshape(1, -1)).reshape(value.shape)
+        place = places.gather(0, row.reshape(1, -1)).reshape(value.shape)
         last = (self.times[:, 1:] > self.times[:, :-1]).sum(-1)
-        return torch.minimum(place, last[which])
-
-    def _before(self, ends: Tensor, which: Tensor, place: Tensor) -> Tensor:
-        found = ends[which, (place - 1).clamp(min=0)]
-        return torch.where(place > 0, found, torch.zeros_like(found))
-
-    def _rate(self, which: Tensor, place: Tensor) -> Tensor:
-        length = self.times[which, place] - self._before(self.times, which, place)
-        gained = self.cumulative[which, place] - self._before(self.cumulative, which, place)
-        return gained / length
+        return torch.minimum(place, last[row])
 
 
 def _check(times: Tensor, cumulative: Tensor, strata: Tensor, last: Tensor) -> None:
