@@ -132,7 +132,7 @@ def fit_table(
     Warns:
         BehindWarning: the fit is still behind.
     """
-    rows = rows.at_most(None, MOST_JUDGED, plan.seed)
+    rows = rows.with_valid_at_most(MOST_JUDGED, plan.seed)
     _refuse_rows(plan, rows)
     reference = full
     if not plan.needs_full_predictor or black_box is not None:
