@@ -17,6 +17,8 @@ from torch import Tensor
 from lexppl.arviz_compatibility import Posterior
 from lexppl.cli.fit_warnings import collapse_messages, learned_messages
 from lexppl.cli.options.plan_options import device_of
+from lexppl.cli.report.page import write_report
+from lexppl.cli.report.printed import print_report
 from lexppl.cli.results.scores import (
     JUDGED_DRAWS,
     PREDICTED_MASKS,
@@ -37,6 +39,7 @@ from lexppl.cli.terminal import (
     MODEL,
     OUTPUTS,
     POSTERIOR,
+    REPORT,
     ROWS,
     deferred_interrupts,
     progress_of,
@@ -162,11 +165,7 @@ class ExplainRun(ABC):
 
     @abstractmethod
     def write(self, folder: Path, report: Any) -> None:
-        """Write the posterior, the tables and the report."""
-
-    @abstractmethod
-    def show(self, report: Any, folder: Path) -> None:
-        """Print the report."""
+        """Write the posterior and the tables."""
 
     def threads(self) -> AbstractContextManager[None]:
         """Context in which torch uses the number of threads that suits the run."""
@@ -197,6 +196,7 @@ class ExplainRun(ABC):
                 try:
                     report = self._report()
                     self.write(folder, report)
+                    write_report(report, folder / REPORT)
                 except (Exception, KeyboardInterrupt) as error:
                     # Without room for the results the folder is left as it was.
                     if is_full_disk(error):
@@ -204,7 +204,7 @@ class ExplainRun(ABC):
                     _keep_model(folder)
                     ended = error
         if ended is None:
-            self.show(report, out)
+            print_report(report, out)
             return 0 if self.sections.complete else INTERRUPTED
         stopped = isinstance(ended, KeyboardInterrupt)
         why = "interrupted" if stopped else "not all was done"

@@ -113,7 +113,7 @@ def plot_beeswarm(
         shade = LOW_TO_HIGH(np.nan_to_num(swarm.ranks[:, line], nan=0.5))
         shade[np.isnan(swarm.ranks[:, line])] = to_rgba(GREY)
         up = line + swarm.offsets[:, line]
-        axes.scatter(across, up, c=shade, s=9, linewidths=0, alpha=0.85)
+        axes.scatter(across, up, c=shade, s=9, linewidths=0, alpha=0.85, rasterized=True)
     place = np.arange(len(swarm.names))
     axes.axvline(0.0, color=GREY, linewidth=0.8, zorder=0)
     axes.hlines(place, low, high, color=FAINT, linewidth=0.6, zorder=0)

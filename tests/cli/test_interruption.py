@@ -105,7 +105,7 @@ def test_a_first_epoch_that_is_cut_short_is_written(tmp_path, monkeypatch, capsy
         (explain_table, "judge_learning"),
         (explain_command.ExplainRun, "posterior"),
         (explain_command, "save_posterior"),
-        (explain_table, "write_report"),
+        (explain_command, "write_report"),
     ],
 )
 def test_the_model_is_written_first(owner, name, tmp_path, monkeypatch, capsys):

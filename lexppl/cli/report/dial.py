@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from lexppl.cli.report.charts import Chart, Line
 from lexppl.cli.report.data import TableReport
-from lexppl.cli.report.sentences import FirstScreen, first_screen_of
+from lexppl.cli.report.sentences import FirstScreen, first_screen
 from lexppl.cli.results.penalties import AllPenalties, AtPenalty
 from lexppl.cli.results.scores import ScoreRow
-from lexppl.evaluation.penalty_path import PenaltyPath
 from lexppl.explanation.reading.sentences import ReadGroup, plain
 from lexppl.summary import number_text
 
@@ -36,26 +34,12 @@ def dial_data(report: TableReport) -> dict[str, Any] | None:
     penalties = report.penalties
     if penalties is None:
         return None
-    screen = first_screen_of(report)
+    screen = first_screen(report)
     each = [_setting(report, screen, penalties, one) for one in penalties.each[::-1]]
     every = zip(penalties.numbers, penalties.observed, penalties.values, strict=True)
     rows = [{"number": n, "observed": seen, "values": dict(values)} for n, seen, values in every]
     chosen, total = len(each) - 1 - penalties.chosen, len(report.source.data)
     return {"settings": each, "chosen": chosen, "rows": rows, "total": total}
-
-
-def dial_chart(path: PenaltyPath) -> str:
-    """Held-out log-likelihood against the number of features kept."""
-    table = path.table.sort_values("size")
-    size, fit = table["size"], table["log_likelihood"]
-    line = Line(size.tolist(), fit.tolist(), "first", errors=table["error"].tolist(), points=True)
-    return Chart(
-        [line],
-        "features that a row keeps, mean",
-        "log-likelihood, nats a row",
-        "Held-out log-likelihood against the number of features kept",
-        (float(size[path.index]), float(fit[path.index]), "in use"),
-    ).svg()
 
 
 def _setting(

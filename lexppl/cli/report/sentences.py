@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import torch
@@ -14,16 +14,43 @@ from lexppl.choices.imputers import hidden_by
 from lexppl.choices.methods import METHODS
 from lexppl.choices.settings import POINTS, Regime
 from lexppl.cli.options.plan_options import law_of
-from lexppl.cli.report.data import TableReport
+from lexppl.cli.report.data import Report, RowsReport, TableReport
 from lexppl.cli.results.gains import JudgedGains
 from lexppl.cli.results.scores import BASE, EXPLAINER, FULL, ScoreRow
 from lexppl.explanation.reading.masks import PROBABILITY
-from lexppl.explanation.reading.sentences import BOLD, PLAIN, Reading, groups_read
-from lexppl.summary import counted
+from lexppl.explanation.reading.sentences import BOLD, NAMED, PLAIN, Reading, groups_read
+from lexppl.summary import counted, listed
 
 
-def reading(report: TableReport) -> list[str]:
-    """How to read the ranking, a paragraph each."""
+def reading(report: Report) -> list[str]:
+    """How to read the report, a paragraph each."""
+    if isinstance(report, TableReport):
+        return _table_reading(report)
+    return _rows_reading(report) if isinstance(report, RowsReport) else []
+
+
+def _rows_reading(report: RowsReport) -> list[str]:
+    rows, hidden = report.source.data.rows, report.hidden_by.partition(": ")[2] or report.hidden_by
+    first = f"For each {rows} the explainer {report.distribution}. "
+    if report.kind is PROBABILITY:
+        first = (
+            f"For each {rows} the explainer {report.distribution}, replaces the others with "
+            f"{hidden}, and predicts from the result. "
+        )
+    paragraphs = [
+        f"{first}This is about prediction, not about cause: of two {report.entries} that say the "
+        "same, an explainer may take either."
+    ]
+    if report.plan.replicates > 1:
+        paragraphs.append(
+            f"{report.plan.replicates} replicates were fitted from different seeds, on the same "
+            "rows: intervals show how far they differ, and speak of the fit, not of the sample of "
+            "rows."
+        )
+    return paragraphs
+
+
+def _table_reading(report: TableReport) -> list[str]:
     plan, kind, gains = report.plan, report.kind, report.gains
     first = (
         f"{METHODS[plan.method].summary}. For each row the explainer {report.distribution}. "
@@ -153,7 +180,7 @@ def _are_points(report: TableReport) -> bool:
     return posterior is not None and posterior.inference in POINTS
 
 
-def draws_text(report: TableReport) -> str:
+def draws_text(report: Report) -> str:
     """Sampler or guide, and number of draws."""
     result = report.result
     if result.sampler is None:
@@ -183,12 +210,14 @@ class FirstScreen(Reading):
     Args:
         behind: that it predicts worse than a predictor that sees everything, in words.
         certified: answer to :data:`ENOUGH`.
+        first: what predictions rest on, in place of what :attr:`groups` say.
         entries, row: names of features and rows.
     """
 
     scores: Sequence[ScoreRow] = ()
     behind: str = ""
     certified: str = ""
+    first: str = ""
     entries: str = "features"
     row: str = "row"
 
@@ -203,6 +232,10 @@ class FirstScreen(Reading):
             (question, first), *rest = found
             found = [(question, f"{self.behind[0].upper()}{self.behind[1:]}. {first}"), *rest]
         return found + ([(ENOUGH, self.certified)] if self.certified else [])
+
+    def rests_on(self) -> str:
+        """What is read, and what each group is worth."""
+        return self.first or super().rests_on()
 
     def quality(self) -> str:
         """Share of right rows, or of the variance, beside all features and none."""
@@ -306,28 +339,64 @@ def _hundredths(share: float) -> str:
     return "0" if text == "−0" else text
 
 
-def first_screen_of(report: TableReport) -> FirstScreen:
-    """Numbers of a table's first screen."""
-    data, gains, plan = report.source.data, report.gains, report.plan
-    names, posterior = data.class_names, plan.posterior is not None
-    learning = report.learning
-    return FirstScreen(
-        OUTPUTS.get(plan.regime, str(data.target_name)),
-        groups_read(report.ranking, None if gains is None else gains.groups),
-        data.n_entries,
-        len(report.source.test_rows) if gains is None else gains.rows,
+def first_screen(report: Report) -> FirstScreen:
+    """Numbers of a first screen."""
+    source, plan, scores = report.source, report.plan, report.judgement.scores
+    names, posterior = source.data.class_names, plan.posterior is not None
+    screen = FirstScreen(
+        OUTPUTS.get(plan.regime, str(source.data.target_name)),
+        (),
+        source.data.n_entries,
+        len(source.test.y),
         report.result.replicates,
-        report.source.fold is not None,
-        None if gains is None else _rate(gains.rate),
-        None if learning is None else learning.shown,
-        math.nan if gains is None else float(gains.groups["error"].iloc[0]),
-        None if names is None else commonest(report.source.train.y, names),
+        base=None if names is None else commonest(source.train.y, names),
         selects=report.kind is PROBABILITY,
         posterior=posterior,
         of_model=plan.regime.post_hoc,
-        scores=report.judgement.scores,
-        certified="" if report.certified is None else report.certified.answer(),
+        scores=scores,
+    )
+    if isinstance(report, RowsReport):
+        first = _rests_on(report)
+        return replace(screen, first=first, entries=report.entries, row=source.data.rows)
+    if not isinstance(report, TableReport):
+        return screen
+    gains, learning, certified = report.gains, report.learning, report.certified
+    screen = replace(
+        screen,
+        groups=groups_read(report.ranking, None if gains is None else gains.groups),
+        in_folds=source.fold is not None,
+        learned=None if learning is None else learning.shown,
+        certified="" if certified is None else certified.answer(),
         behind="" if plan.regime.post_hoc else report.judgement.behind,
+    )
+    if gains is None:
+        return screen
+    error = float(gains.groups["error"].iloc[0])
+    return replace(screen, rows=gains.rows, rate=_rate(gains.rate), error=error)
+
+
+def _rests_on(report: RowsReport) -> str:
+    """What predictions of images or texts rest on."""
+    target = report.source.data.target_name
+    sentence = f"What matters to predict {target}, by the {report.kind.label}."
+    if report.kind is PROBABILITY:
+        sentence = f"To predict {target}, {_size(report)}"
+    if report.source.are_texts:
+        words = listed(f"{BOLD}{word}{PLAIN}" for word in report.ranking.index[:NAMED])
+        sentence += f" For how often they occur, most is kept of the words {words}."
+    return sentence
+
+
+def _size(report: RowsReport) -> str:
+    """Number of entries that a row keeps."""
+    size, data = report.size, report.source.data
+    row = f"{'an' if data.rows[0] in 'aeiou' else 'a'} {data.rows}"
+    if report.plan.k is not None:
+        fewer = ", and one of fewer all it has" if report.source.are_texts else ""
+        return f"{row} keeps {report.plan.k} of {data.n_entries} {data.entries}{fewer}."
+    return (
+        f"{row} keeps {size.mean:.1f} of {data.n_entries} {data.entries} on average "
+        f"({size.interval}; nine in ten keep {size.few:.0f} to {size.many:.0f})."
     )
 
 
