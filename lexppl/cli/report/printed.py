@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 from lexppl.cli.report.data import Report, TableReport
-from lexppl.cli.report.ranking import ranked_features, ranked_lines, ranking_head
+from lexppl.cli.report.ranking import ranked_lines, ranking_cells, ranking_head
 from lexppl.cli.report.sentences import consistency, first_screen, gain_meaning, printed_interval
 from lexppl.cli.results.encoded_choice import QUESTION
 from lexppl.cli.results.scores import score_cells
@@ -73,11 +73,11 @@ def _ranking(report: Report) -> tuple[Sequence[str], list[list[str]]]:
         gains, in_folds = report.gains, report.source.fold is not None
         lines = ranked_lines(report.ranking, None if gains is None else gains.groups)
         head = ranking_head(report.kind, gains is not None, consistency(report), in_folds=in_folds)
-        return head, [line.cells for line in lines]
+        return head, ranking_cells(lines)
     if report.source.are_texts:
         return WORD_HEAD, word_cells(report.ranking)
     head = ["row and column", *ranking_head(report.kind, False)[1:]]
-    return head, [line.cells for line in ranked_features(report.ranking)]
+    return head, ranking_cells(ranked_lines(report.ranking, None))
 
 
 def word_cells(ranking: pd.DataFrame) -> list[list[str]]:
