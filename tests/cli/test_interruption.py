@@ -124,7 +124,7 @@ def test_a_failure_after_the_fit_leaves_the_model(tmp_path, monkeypatch, capsys)
     def fails(*_):
         raise ValueError("no such colour")
 
-    monkeypatch.setattr("lexppl.cli.explain_table.write_report", fails)
+    monkeypatch.setattr("lexppl.cli.explain_command.write_report", fails)
     out = explained(tmp_path, *QUICK, "--penalty", "0.02", code=1)
     told = capsys.readouterr().err.splitlines()[-2:]
     assert told[0].startswith("lexppl: not all was done:")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -60,7 +59,7 @@ DOES: Mapping[ImportanceKind, str] = {
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Report(ABC):
+class CommonReport:
     """What is reported of rows of any kind.
 
     Args:
@@ -86,35 +85,6 @@ class Report(ABC):
     def kind(self) -> ImportanceKind:
         """Kind of importance that the masks state."""
         return kind_of(self.posterior)
-
-    @property
-    @abstractmethod
-    def single_rows(self) -> tuple[ExplainedRow, ...]:
-        """Single rows, step by step."""
-
-    @property
-    @abstractmethod
-    def distribution(self) -> str:
-        """What the explainer does with a row's entries, in words."""
-
-    @property
-    @abstractmethod
-    def hidden_by(self) -> str:
-        """What hidden entries are replaced with, in words."""
-
-    @property
-    @abstractmethod
-    def shape(self) -> str:
-        """Size of the data, in words."""
-
-    @property
-    @abstractmethod
-    def rows_text(self) -> str:
-        """Numbers of rows by their part."""
-
-    @abstractmethod
-    def summary(self) -> list[str]:
-        """What was done, in three lines."""
 
     @property
     def target_text(self) -> str:
@@ -151,7 +121,7 @@ class Report(ABC):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class TableReport(Report):
+class TableReport(CommonReport):
     """What is reported of a table.
 
     Args:
@@ -183,7 +153,7 @@ class TableReport(Report):
         return DOES[self.kind].format("feature")
 
     @property
-    def single_rows(self) -> tuple[ExplainedRow, ...]:
+    def rows(self) -> tuple[ExplainedRow, ...]:
         """Single rows, feature by feature."""
         return self.details.rows
 
@@ -272,7 +242,7 @@ class KeptSize:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class RowsReport(Report):
+class RowsReport(CommonReport):
     """What is reported of images or texts.
 
     Args:
@@ -285,11 +255,6 @@ class RowsReport(Report):
     requested: Posterior | None
     rows: tuple[ExplainedRow, ...]
     numbers: tuple[list[int], list[int]]
-
-    @property
-    def single_rows(self) -> tuple[ExplainedRow, ...]:
-        """Single rows, entry by entry."""
-        return self.rows
 
     @cached_property
     def size(self) -> KeptSize:
@@ -349,6 +314,9 @@ class RowsReport(Report):
             self.rows_text,
             f"{plan.method}: {self.distribution}; {hidden}{self._fitted()}; seed {plan.seed}",
         ]
+
+
+Report = TableReport | RowsReport
 
 
 @dataclass(frozen=True)

@@ -72,10 +72,7 @@ def write_report(report: Report, path: Path) -> None:
     """Write the report as one HTML file."""
     plt.switch_backend("svg")  # On a desktop a figure would else open a window.
     context = _shared(report, path.parent)
-    if isinstance(report, TableReport):
-        context |= _of_table(report)
-    elif isinstance(report, RowsReport):
-        context |= _of_rows(report)
+    context |= _of_table(report) if isinstance(report, TableReport) else _of_rows(report)
     path.write_text(rendered(*PAGE, **context), encoding="utf-8")
 
 
@@ -90,7 +87,7 @@ def _shared(report: Report, folder: Path) -> dict[str, Any]:
         "answers": [(q, html(answer)) for q, answer in first_screen(report).answers()],
         "decisions": getattr(report.source, "decisions", ()),
         "warnings": report.warnings,
-        "single_rows": [row_block(row) for row in report.single_rows],
+        "single_rows": [row_block(row) for row in report.rows],
         "reading": reading(report),
         "scores": {"head": head, "rows": [_with_spreads(line) for line in rows]},
         "classes_scored": len(data.class_names or ()),

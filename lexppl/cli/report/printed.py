@@ -36,7 +36,7 @@ def print_report(report: Report, folder: Path) -> None:
         show(_indented(gain_meaning(table.gains)))
     if table and table.plan.posterior is not None:
         show(f"  {printed_interval(table)}")
-    for row in report.single_rows if report.options.row else ():
+    for row in report.rows if report.options.row else ():
         show(f"\n{row_text(row)}")
     if table and table.calls is not None:
         show(f"\n{_indented(table.calls)}")

@@ -24,9 +24,7 @@ from lexppl.summary import counted, listed
 
 def reading(report: Report) -> list[str]:
     """How to read the report, a paragraph each."""
-    if isinstance(report, TableReport):
-        return _table_reading(report)
-    return _rows_reading(report) if isinstance(report, RowsReport) else []
+    return _table_reading(report) if isinstance(report, TableReport) else _rows_reading(report)
 
 
 def _rows_reading(report: RowsReport) -> list[str]:
@@ -358,8 +356,6 @@ def first_screen(report: Report) -> FirstScreen:
     if isinstance(report, RowsReport):
         first = _rests_on(report)
         return replace(screen, first=first, entries=report.entries, row=source.data.rows)
-    if not isinstance(report, TableReport):
-        return screen
     gains, learning, certified = report.gains, report.learning, report.certified
     screen = replace(
         screen,
