@@ -230,16 +230,10 @@ class ExplainRun(ABC):
 
     def shared(self, posterior: Posterior, judgement: Judgement) -> dict[str, Any]:
         """Fields of a report on data of any kind, but for the ranking."""
-        return {
-            "options": self.options,
-            "command": self.command,
-            "source": self.source,
-            "plan": self.plan,
-            "result": self.result,
-            "posterior": posterior,
-            "judgement": judgement,
-            "warnings": tuple(self.sections.warnings),
-        }
+        names = ("options", "command", "source", "plan", "result")
+        of_run = {name: getattr(self, name) for name in names}
+        warnings = tuple(self.sections.warnings)
+        return of_run | {"posterior": posterior, "judgement": judgement, "warnings": warnings}
 
     def behind(self, judgement: Judgement) -> list[str]:
         """A line that warns of predictions worse than those by all features, if they are."""

@@ -8,7 +8,7 @@ import pandas as pd
 
 from lexppl.cli.report.data import Report, TableReport
 from lexppl.cli.report.ranking import ranked_lines, ranking_cells, ranking_head
-from lexppl.cli.report.sentences import consistency, first_screen, gain_meaning, printed_interval
+from lexppl.cli.report.sentences import consistency, first_screen, gain_meaning, posterior_meaning
 from lexppl.cli.results.encoded_choice import QUESTION
 from lexppl.cli.results.scores import score_cells
 from lexppl.cli.results.single_rows import row_text
@@ -35,7 +35,7 @@ def print_report(report: Report, folder: Path) -> None:
     if table and table.gains is not None:
         show(_indented(gain_meaning(table.gains)))
     if table and table.plan.posterior is not None:
-        show(f"  {printed_interval(table)}")
+        show(_indented(posterior_meaning(table)))
     for row in report.rows if report.options.row else ():
         show(f"\n{row_text(row)}")
     if table and table.calls is not None:

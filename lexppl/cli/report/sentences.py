@@ -68,7 +68,7 @@ def _table_reading(report: TableReport) -> list[str]:
         "target."
     )
     of_gains = [] if gains is None else [gain_meaning(gains)]
-    last = _of_replicates(report) if plan.posterior is None else _of_posterior(report)
+    last = _of_replicates(report) if plan.posterior is None else posterior_meaning(report)
     return [first, *of_gains, second, last]
 
 
@@ -116,7 +116,8 @@ def _of_replicates(report: TableReport) -> str:
     )
 
 
-def _of_posterior(report: TableReport) -> str:
+def posterior_meaning(report: TableReport) -> str:
+    """What the interval over a posterior of the weights is."""
     plan, result = report.plan, report.result
     words = "" if plan.posterior is None else plan.posterior.words
     if _are_points(report):
@@ -155,21 +156,6 @@ def _of_posterior(report: TableReport) -> str:
 def consistency(report: TableReport) -> str:
     """Name of the ranking's last column."""
     return "r̂" if "r_hat" in report.ranking else "agreement"
-
-
-def printed_interval(report: TableReport) -> str:
-    """Meaning of the printed interval and last column, of a posterior."""
-    if _are_points(report):
-        return (
-            f"interval over modes from several starts, {draws_text(report)}: how far fits agree, "
-            "and no posterior, which is wider"
-        )
-    text = f"interval over the posterior of the weights, {draws_text(report)}"
-    if "r_hat" in report.ranking:
-        return f"{text}; r̂ of chains that have converged is below 1.01"
-    if report.result.replicates > 1:
-        return f"{text}; agreement of fits from different seeds near 1: they agree"
-    return text
 
 
 def _are_points(report: TableReport) -> bool:

@@ -173,10 +173,11 @@ def score_full(full: FittedPredictor, source: Rows) -> ScoreRow:
 def judge_base_rate(source: Rows) -> ScoreRow:
     """Scores of the label frequencies, or the normal distribution, of the rows fitted on."""
     train, y = source.train.y, source.test.y
-    predictions = train.mean().expand(1, len(y))
     if source.data.task == "classification":
         share = base_frequencies(train, len(source.data.class_names or ()))
         predictions = share.expand(1, len(y), -1)
+    else:
+        predictions = train.mean().expand(1, len(y))
     rows, likelihoods = torch.arange(len(y), device=y.device), base_log_likelihood(train, y)
     return _scored(BASE, 0, [(rows, predictions, likelihoods[None])], source)
 
