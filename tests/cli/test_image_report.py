@@ -37,7 +37,8 @@ ABOUT = "</style></head><body><main><h1>{}</h1>{}"
 
 def page_of(part, title):
     part = Markup(ABOUT).format(title, part)
-    page = rendered(*PAGE, version="0", title=title, part=part, reading=["So."])
+    about = {"row": "row", "distribution": "reads", "selects": False, "replicates": 1}
+    page = rendered(*PAGE, version="0", title=title, part=part, entries="entries", **about)
     return f"{page}</main></body></html>"
 
 

@@ -15,6 +15,7 @@ from markupsafe import Markup
 from lexppl.choices.methods import METHODS
 from lexppl.choices.settings import NETWORK
 from lexppl.cli.image_text_rows import written_words
+from lexppl.cli.options.plan_options import law_of
 from lexppl.cli.report.charts import SHOWN_ROWS, dial_figure, fit_figures, rows_figures
 from lexppl.cli.report.data import Report, RowsReport, TableReport
 from lexppl.cli.report.dial import dial_data
@@ -28,14 +29,20 @@ from lexppl.cli.report.ranking import (
     direction_target,
     ranking_bars,
 )
-from lexppl.cli.report.sentences import consistency, draws_text, first_screen, reading
+from lexppl.cli.report.sentences import (
+    consistency,
+    draws_text,
+    first_screen,
+    gain_meaning,
+    posterior_meaning,
+)
 from lexppl.cli.results.encoded_choice import QUESTION
 from lexppl.cli.results.scores import score_cells
 from lexppl.cli.results.single_rows import row_block
 from lexppl.data.texts import TextDataset
 from lexppl.evaluation.effects import LEAST_KEPT
 from lexppl.evaluation.penalty_path import WITHIN
-from lexppl.explanation.reading.masks import masks_of
+from lexppl.explanation.reading.masks import PROBABILITY, masks_of
 from lexppl.explanation.reading.sentences import html
 from lexppl.summary import counted
 from lexppl.tabular.fit_plan import FitPlan
@@ -88,7 +95,10 @@ def _shared(report: Report, folder: Path) -> dict[str, Any]:
         "decisions": getattr(report.source, "decisions", ()),
         "warnings": report.warnings,
         "single_rows": [row_block(row) for row in report.rows],
-        "reading": reading(report),
+        "selects": report.kind is PROBABILITY,
+        "distribution": report.distribution,
+        "hidden": report.hidden_by.partition(": ")[2] or report.hidden_by,
+        "replicates": report.plan.replicates,
         "scores": {"head": head, "rows": [_with_spreads(line) for line in rows]},
         "classes_scored": len(data.class_names or ()),
         "judged": any(row.who.startswith("EVAL-X") for row in scores),
@@ -106,6 +116,7 @@ def _shared(report: Report, folder: Path) -> dict[str, Any]:
 
 def _of_table(report: TableReport) -> dict[str, Any]:
     data, path, bars = report.source.data, report.path, ranking_bars(report)
+    plan, in_folds, gains = report.plan, report.source.fold is not None, report.gains
     return {
         "subtitle": report.summary()[0],
         "dial": dial_data(report),
@@ -113,8 +124,13 @@ def _of_table(report: TableReport) -> dict[str, Any]:
         "labels": data.class_names is not None,
         "kind": report.kind,
         "consistency": consistency(report),
-        "span": RANGE if report.source.fold is not None else INTERVAL,
-        "gains": report.gains is not None,
+        "span": RANGE if in_folds else INTERVAL,
+        "in_folds": in_folds,
+        "law": law_of(plan),
+        "method": METHODS[plan.method].summary,
+        "posterior_meaning": plan.posterior and posterior_meaning(report),
+        "gains": gains is not None,
+        "gain_meaning": gains and gain_meaning(gains),
         "about": direction_target(report) if report.details.directions is not None else None,
         "first_features": bars[:FIRST_FEATURES],
         "more_features": bars[FIRST_FEATURES:],
@@ -133,7 +149,11 @@ def _of_table(report: TableReport) -> dict[str, Any]:
 
 
 def _of_rows(report: RowsReport) -> dict[str, Any]:
-    context: dict[str, Any] = {"subtitle": " · ".join(report.summary()[1:]), "part": _part(report)}
+    context: dict[str, Any] = {
+        "subtitle": " · ".join(report.summary()[1:]),
+        "part": _part(report),
+        "row": report.source.data.rows,
+    }
     if not report.source.are_texts:
         row = report.rows[0].number if report.rows else report.numbers[0][0]
         return context | {"single_rows": (), "snippet": "patches", "first_row": row}

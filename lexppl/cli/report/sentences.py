@@ -10,66 +10,13 @@ from types import MappingProxyType
 import torch
 from torch import Tensor
 
-from lexppl.choices.imputers import hidden_by
-from lexppl.choices.methods import METHODS
 from lexppl.choices.settings import POINTS, Regime
-from lexppl.cli.options.plan_options import law_of
 from lexppl.cli.report.data import Report, RowsReport, TableReport
 from lexppl.cli.results.gains import JudgedGains
 from lexppl.cli.results.scores import BASE, EXPLAINER, FULL, ScoreRow
 from lexppl.explanation.reading.masks import PROBABILITY
 from lexppl.explanation.reading.sentences import BOLD, NAMED, PLAIN, Reading, groups_read
 from lexppl.summary import counted, listed
-
-
-def reading(report: Report) -> list[str]:
-    """How to read the report, a paragraph each."""
-    return _table_reading(report) if isinstance(report, TableReport) else _rows_reading(report)
-
-
-def _rows_reading(report: RowsReport) -> list[str]:
-    rows, hidden = report.source.data.rows, report.hidden_by.partition(": ")[2] or report.hidden_by
-    first = f"For each {rows} the explainer {report.distribution}. "
-    if report.kind is PROBABILITY:
-        first = (
-            f"For each {rows} the explainer {report.distribution}, replaces the others with "
-            f"{hidden}, and predicts from the result. "
-        )
-    paragraphs = [
-        f"{first}This is about prediction, not about cause: of two {report.entries} that say the "
-        "same, an explainer may take either."
-    ]
-    if report.plan.replicates > 1:
-        paragraphs.append(
-            f"{report.plan.replicates} replicates were fitted from different seeds, on the same "
-            "rows: intervals show how far they differ, and speak of the fit, not of the sample of "
-            "rows."
-        )
-    return paragraphs
-
-
-def _table_reading(report: TableReport) -> list[str]:
-    plan, kind, gains = report.plan, report.kind, report.gains
-    first = (
-        f"{METHODS[plan.method].summary}. For each row the explainer {report.distribution}. "
-        f"What is ranked is {kind.meaning}, averaged over rows."
-    )
-    if kind is PROBABILITY:
-        first = (
-            "For each row the explainer draws which features to keep, replaces the others with "
-            f"{hidden_by(str(plan.imputer))}, and predicts from the result. It was fitted to "
-            f"predict as well as it can while each row keeps {law_of(plan)}. A feature's "
-            "probability is how often it is kept: in between 0 and 1 it matters in some rows (see "
-            "the heat map), or it and another can stand in for each other."
-        )
-    second = (
-        "This is about prediction, not about cause. Of two features that say the same, an "
-        "explainer may take either; a low value does not mean that a feature is unrelated to the "
-        "target."
-    )
-    of_gains = [] if gains is None else [gain_meaning(gains)]
-    last = _of_replicates(report) if plan.posterior is None else posterior_meaning(report)
-    return [first, *of_gains, second, last]
 
 
 def gain_meaning(gains: JudgedGains) -> str:
@@ -91,28 +38,6 @@ def gain_meaning(gains: JudgedGains) -> str:
         f"tables of {gains.rows} rows show on average: many more rows show more. "
         f"{members * several}{part * (gains.measured < groups)}Found is what says more than "
         f"nothing, alone or beyond the others, at {gains.rate}."
-    )
-
-
-def _of_replicates(report: TableReport) -> str:
-    plan, kind = report.plan, report.kind
-    if plan.replicates == 1:
-        return "There is one replicate only: run it again with --replicates 5."
-    interval = (
-        f"The interval shows how much the {kind.label} differs between {plan.replicates} "
-        "replicates from different seeds: it speaks of the fit, not of the sample of rows. "
-    )
-    if report.source.fold is not None:
-        interval = (
-            f"Each of {plan.replicates} replicates was fitted to all but one of as many folds of "
-            "the rows, and explains the rows that it has not seen. The range is that "
-            f"of the {kind.label} of these fits: it is no interval for fits to other tables. "
-        )
-    return interval + (
-        "The agreement compares the spread of the draws within a replicate with the differences "
-        "between replicates, row by row: near 1 (say above .8) they keep the feature in the same "
-        "rows, near 0 each is sure, and they contradict each other. Replicates that have learned "
-        "nothing agree as well: see the held-out scores."
     )
 
 
