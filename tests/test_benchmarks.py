@@ -568,3 +568,25 @@ def test_ties_are_of_masks_that_differ_by_less_than_a_thousandth():
         NAMES, torch.tensor([0.5, 0.3495, 0.35, 0.6, 0.3499])
     )
     assert tied == [["f4"], ["f1"], ["f3", "f10", "f2"]]
+
+
+@LONG
+def test_all_tables_of_the_papers_run_at_a_small_size(benchmarks):
+    benchmarks.run("papers", "all", "--small")
+    printed = benchmarks.printed()
+    papers = importlib.import_module("papers")
+    for paper, parts in papers.PAPERS.items():
+        for table, part in parts.items():
+            skipped = f"{paper} {table} is skipped: no folder {', '.join(part.missing)} in "
+            assert (skipped in printed) == bool(part.missing)
+            for name in () if part.missing else part.printed:
+                file = benchmarks.results / f"{papers.TABLES[name][1]}.json"
+                lacks = part.small and not file.exists()
+                assert lacks or f"\n{name}\n\n| " in printed
+
+
+def test_the_papers_tables_have_a_cost_before_they_run(benchmarks):
+    benchmarks.run("papers")
+    assert "xtab   T1, A3, A4 rankings that agree over runs: no record" in benchmarks.printed()
+    with pytest.raises(SystemExit):
+        benchmarks.run("papers", "lex", "--table", "T9")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import cycle
@@ -40,7 +40,13 @@ from lexppl.systems.registry import Settings, system_for
 from lexppl.tabular.encoded_rows import MOST_JUDGED, EncodedRows, repeated_rows
 from lexppl.tabular.fit_plan import FitPlan
 from lexppl.tabular.global_posterior import fit_posterior, with_prior_scale
-from lexppl.tabular.missing_values import check_missing, fitted_imputer, gapped, with_missing
+from lexppl.tabular.missing_values import (
+    check_missing,
+    fitted_imputer,
+    gapped,
+    with_missing,
+    without_entries,
+)
 from lexppl.tabular.predictors import WORDS, fit_full_predictor, rescale_logits, trees_where_better
 from lexppl.tabular.reference import Reference
 
@@ -118,6 +124,7 @@ def fit_table(
     checkpoint: Checkpoints | None = None,
     progress: Progress = False,
     watch: Watch | None = None,
+    left_out: Sequence[Sequence[bool]] | None = None,
 ) -> TableFit:
     """Fit a method by a plan; a penalty "auto" is chosen on at most 10,000 judged rows, and a full
     predictor comes first where the method explains a model or its own predictor does not learn.
@@ -127,7 +134,8 @@ def fit_table(
     lower one that is not is taken. If all are, a second fit of as many steps begins at full masks,
     with the full predictor in place of one that learns, and the better of both is taken.
 
-    `full` is that predictor if it exists already; `watch` makes callbacks from the rows of the fit.
+    `full` is that predictor if it exists already; `watch` makes callbacks from the rows of the fit;
+    `left_out` are the entries, `(R, G)`, that the masks of each replicate never keep.
 
     Warns:
         BehindWarning: the fit is still behind.
@@ -150,7 +158,7 @@ def fit_table(
         plan = replace(plan, imputer="copula")
     predictor = None if given is None else frozen(given)
     settings = _settings(plan, rows, explained, predictor, imputer)
-    fitted = _fitted(plan, rows, settings, checkpoint, progress, watch, reference)
+    fitted = _fitted(plan, rows, settings, checkpoint, progress, watch, reference, left_out)
     result = fitted.result
     result.entry_names = rows.grouping.names
     result.feature_names, result.class_names = rows.feature_names, rows.class_names
@@ -180,6 +188,7 @@ def _fitted(
     progress: Progress,
     watch: Watch | None,
     full: FittedPredictor | None,
+    left_out: Sequence[Sequence[bool]] | None,
 ) -> TableFit:
     """The fit of a method, at its penalty, with trees where they are better."""
     system, several = _system(plan, rows, settings), plan.penalties is not None
@@ -211,7 +220,8 @@ def _fitted(
             # Of trees and of others' imputers no graph is made.
             warnings.filterwarnings("ignore", ".* is not compiled")
         calls = () if watch is None else watch(rows.train)
-        result = fit(system, rows.train, replicates=plan.replicates, callbacks=calls, **training)
+        systems = _limited([system] * plan.replicates, left_out)
+        result = fit(systems, rows.train, callbacks=calls, **training)
         reference = _reference(plan, rows, result, full, progress, checkpoint)
         fitted = _at_penalty(TableFit(plan, result), rows, reference)
         if reference is not None and _goes_on(fitted, rows, reference):
@@ -223,7 +233,7 @@ def _fitted(
                 for network, _ in zip(cycle(networks), range(plan.replicates), strict=False)
             ]
             training["checkpoint"] = below(checkpoint, "explainer at full masks")
-            again = TableFit(plan, fit(systems, rows.train, **training))
+            again = TableFit(plan, fit(_limited(systems, left_out), rows.train, **training))
             again = _at_penalty(again, rows, reference)
             fitted = max(
                 fitted, again, key=lambda each: reference.mean(_likelihoods(each, reference))
@@ -234,6 +244,13 @@ def _fitted(
     by_row = _likelihoods(fitted, reference)
     sentence = reference.sentence(fitted.result, by_row, PATH_MASKS)
     return replace(fitted, full=reference.full, behind=sentence)
+
+
+def _limited(systems: list[System], left_out: Sequence[Sequence[bool]] | None) -> list[System]:
+    """Systems of which each leaves its entries out."""
+    if left_out is None:
+        return systems
+    return [without_entries(each, row) for each, row in zip(systems, left_out, strict=True)]
 
 
 def _reference(

@@ -11,7 +11,7 @@ from scipy.stats import binom, norm, poisson, t, ttest_ind
 
 from lexppl.data import Dataset
 from lexppl.evaluation import FeatureGroups, Folds, importance, interaction_table
-from lexppl.evaluation.importance import PARAMETER, Importance
+from lexppl.evaluation.importance import PARAMETER, SHOWN, Importance
 from lexppl.models import PoissonLikelihood
 
 GRID, SHARE = np.polynomial.hermite_e.hermegauss(60)
@@ -289,6 +289,26 @@ def test_found_is_either_of_two_tests_by_benjamini_and_hochberg():
     assert wide["last_upper"].tolist() == pytest.approx(table["last_upper"].tolist())
     narrow = run.group_table(fwer=0.1, level=None).sort_index()
     assert (narrow["last_upper"] > wide["last_upper"]).all()
+
+
+@pytest.mark.smoke
+def test_what_rows_outside_a_fold_show_is_what_a_table_of_them_shows():
+    rows = np.random.default_rng(0).normal(size=(300, 1))
+    part = torch.arange(300) % 3
+    inside = np.where(part.numpy() == 1, 0.5, -0.1)  # x3 gains in the rows of one fold alone
+    last = np.tile([0.1, 0.0, 0.0, 0.0] * 2, (300, 1)) + 0.1 * rows
+    last[:, [2, 6]] = inside[:, None] + 0.1 * rows
+    run = by_hand(np.full_like(last, -0.01), last)
+    shown = run.shown_outside(Folds(part, 3))
+    assert shown.tolist() == [[True, False, True, False], [True, False, False, False],
+                              [True, False, True, False]]  # fmt: skip
+    for fold in range(3):
+        outside = np.flatnonzero(part.numpy() != fold)
+        p = by_hand(run.first[outside], last[outside]).group_table().sort_index()["p"]
+        assert shown[fold].tolist() == (p <= SHOWN).tolist()
+    # What was not measured is not left out.
+    last[:, [3, 7]] = np.nan
+    assert by_hand(last, last).shown_outside(Folds(part, 3))[:, 3].all()
 
 
 def test_the_same_seed_gives_the_same_bits_and_nothing_global_moves():
