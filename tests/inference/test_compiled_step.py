@@ -35,7 +35,7 @@ from lexppl.inference.training.step import TermGradients
 from lexppl.models import GaussianImputer, SizePenalty
 from lexppl.models.predictor import table_predictor
 from lexppl.systems import METHODS, lex
-from lexppl.systems.registry import Settings, system_for
+from lexppl.systems.registry import system_for
 from tests.inference.builders import explainer, state_of
 
 X = torch.randn(90, 4, generator=torch.Generator().manual_seed(0))
@@ -53,7 +53,7 @@ def small_system(name):
     with seeded(1):
         model = table_predictor(4, 3, (5,))
     k = 2 if METHODS[name].needs("k") else None
-    return system_for(name, Settings(4, 3, k=k, black_box=model, **SMALL))
+    return system_for(name, dict(features=4, classes=3, k=k, black_box=model, **SMALL))
 
 
 def small_lex():

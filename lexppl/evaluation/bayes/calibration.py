@@ -503,15 +503,12 @@ def mask_calibration(
         found, method = table.draws(draws, of_infer), "enumeration"
     else:
         found, method = infer(x, drawn.y, of_infer), name_of(infer)
-    expected = tuple(truth.shape)
-    if not isinstance(found, Tensor) or found.dim() != 3 or tuple(found.shape[1:]) != expected:
-        kind = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
-        raise ValueError(f"infer must give masks (S, {expected[0]}, {expected[1]}); it gave {kind}")
-    found = thinned(found, draws, site)
+    shaped("masks of infer", found, ("S", *truth.shape))
+    found = thinned(torch.as_tensor(found), draws, site)
     functions = dict({} if quantities is None else quantities)
     if quantities is None:
         functions["size"] = lambda masks: masks.sum(-1)
-        for entry in range(expected[-1]):
+        for entry in range(truth.shape[-1]):
             functions[f"{site}[{entry}]"] = partial(torch.select, dim=-1, index=entry)
     functions["log p(y | x, z)"] = table.likelihood_of
     values, truths = _numbers(functions, found, truth.unsqueeze(0))

@@ -227,10 +227,9 @@ class WordImputer(Imputer):
 def check_texts(x: Tensor, vocabulary_size: int) -> None:
     """Refuse what are no training texts."""
     int_at_least("vocabulary_size", vocabulary_size, 2)
-    if x.dim() != 2 or not x.is_floating_point():
-        raise ValueError(
-            f"x must be floating word numbers (N, T); it is {x.dtype} of shape {tuple(x.shape)}"
-        )
+    shaped("x", x, "N T", note="of word numbers")
+    if not x.is_floating_point():
+        raise ValueError(f"x must be floating word numbers; it is {x.dtype}")
     check_words(x, vocabulary_size)
     if not bool((x != PADDING).any()):
         raise ValueError("x must have words; it has padding only")
@@ -269,8 +268,8 @@ class UnigramImputer(WordImputer):
     def __init__(self, frequency: TensorOrShape) -> None:
         super().__init__()
         loaded = self._register("frequency", frequency)
-        if self.frequency.dim() != 1 or len(self.frequency) < 2:
-            raise ValueError(f"frequency must be (V,), V >= 2; it is {tuple(self.frequency.shape)}")
+        (size,) = shaped("frequency", self.frequency, "V")
+        int_at_least("the size of frequency, V,", size, 2)
         if loaded:
             check_probabilities("frequency", self.frequency, of_words=True)
 
