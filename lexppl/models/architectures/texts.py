@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
@@ -235,6 +236,7 @@ class TextArchitecture(Architecture):
         if isinstance(predictor, str):
             one_of(PREDICTORS, "predictor", predictor)
         self._predictor, self._embedding = predictor, int_at_least("embedding", embedding)
+        self._fitted: BagOfWords | TextCNN | None = None
         self._window, self._hidden, self._dropout = window, hidden, dropout
         self._selector = partial(
             TextSelector,
@@ -262,11 +264,16 @@ class TextArchitecture(Architecture):
 
     def selector(self, outputs: int) -> nn.Module:
         """L2X's network of a text's words and of the whole, `(N, T)` to `(N, outputs)`."""
-        return self._selector(outputs)
+        network = self._selector(outputs)
+        if self._fitted is not None:
+            network.words.load_state_dict(self._fitted.words.state_dict())
+        return network
 
     def predictor(self, outputs: int, seed: int | None = None) -> nn.Module:
         """The bag of words or the convolutional network, or the one that was given: `(N, T)` or
         `(N, 2T)` to `(N, outputs)`."""
+        if self._fitted is not None and self._fitted.outputs == outputs:
+            return copy.deepcopy(self._fitted)
         sizes = (self.vocabulary_size, self.length, outputs, self._embedding)
         with initial_weights(seed):
             if not isinstance(self._predictor, str):
@@ -275,6 +282,13 @@ class TextArchitecture(Architecture):
                 return BagOfWords(*sizes, (self._hidden,))
             # Of a model, as many filters as its dense layer is wide.
             return TextCNN(*sizes, self._hidden, self._window, self._hidden, self._dropout)
+
+    def starting_from(self, predictor: BagOfWords | TextCNN) -> TextArchitecture:
+        """The same with networks that start from a fitted predictor: predictors from a copy, and a
+        selector from its vectors of words."""
+        started = copy.copy(self)
+        started._fitted = predictor
+        return started
 
     def feedback(self, outputs: int, shown: int) -> tuple[nn.Module, nn.Module | None]:
         """The selector with a perceptron of the output beside the whole."""
