@@ -7,7 +7,6 @@ import json
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -204,7 +203,12 @@ def _patch(typed: int | None, height: int, width: int) -> int:
 
 
 WORDS, LENGTH = 10_000, 400  # Of the vocabulary and of a text, at most, by default; L2X's
-SMALL_OF_TEXTS: Mapping[str, Any] = {"embedding": 32, "filters": 32, "hidden": 64}
+SMALL_OF_TEXTS: Mapping[str, Any] = {
+    "predictor": "cnn",
+    "embedding": 32,
+    "filters": 32,
+    "hidden": 64,
+}
 """Networks that are fitted in minutes on a processor."""
 MOST_CLASSES = 50
 VALID_SHARE = 0.2  # Of the reviews to fit on, which come without a part to choose an epoch on
@@ -296,16 +300,13 @@ def _of_column(options: argparse.Namespace) -> Parts:
     used = np.unique(np.concatenate([*places, np.array(options.row, dtype=np.int64)]))
     rows = {int(row): words_of(written[row]).words for row in used}
     fitted = (rows[row] for row in places[0].tolist())
-    vocabulary = Vocabulary.of(fitted, options.vocabulary or WORDS)
-    length = options.length or min(max(map(len, rows.values())), LENGTH)
-    _check_words(rows, vocabulary, length, options)
     every = texts_of(
         [written[row] for row in used],
         [labels[row] for row in used],
-        vocabulary=vocabulary,
-        length=length,
+        vocabulary=Vocabulary.of(fitted, options.vocabulary or WORDS),
+        length=options.length or min(max(map(len, rows.values())), LENGTH),
         keep=options.keep_words,
-        class_names=sorted_labels(labels),
+        row_name=lambda place: f"row {used[place]} of column {options.text!r}",
         target_name=target,
         name=table_name(Path(options.data)),
     )
@@ -362,42 +363,6 @@ def _check_texts(written: list[Any], column: str) -> None:
                 f"column {column!r} holds no texts: in row {row} it is {text!r}; give another "
                 "--text"
             )
-
-
-def _check_words(
-    rows: Mapping[int, Sequence[str]],
-    vocabulary: Vocabulary,
-    length: int,
-    options: argparse.Namespace,
-) -> None:
-    """Refuse the first row that is empty, too long, or of unknown words."""
-    known = set(vocabulary.words)
-    for row, words in rows.items():
-        where = f"row {row} of column {options.text!r}"
-        if not words:
-            raise ValueError(f"{where} is a text without words; leave the row out of the table")
-        if len(words) > length and options.keep_words is None:
-            longer = sum(len(one) > length for one in rows.values())
-            others = f", as have {longer - 1:,} others" if longer > 1 else ""
-            raise ValueError(
-                f"{where} has {len(words):,} words, more than {length}{others}: give "
-                "--keep-words start or end to keep that end of a longer text, or another --length"
-            )
-        seen = words[-length:] if options.keep_words == "end" else words[:length]
-        if known.isdisjoint(seen):
-            raise ValueError(
-                f"{where} has unknown words only, such as {seen[0]!r}: the texts to fit on have "
-                f"{len(known):,} others; give a larger --vocabulary, more --rows, or leave the row "
-                "out of the table"
-            )
-
-
-def sorted_labels(labels: Sequence[str]) -> list[str]:
-    """The different labels in alphabetical order; numbers in theirs."""
-    different = sorted(set(labels))
-    with suppress(ValueError):
-        return sorted(different, key=float)
-    return different
 
 
 def _places(strata: Places, options: argparse.Namespace) -> tuple[Places, Places, Places]:

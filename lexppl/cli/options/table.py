@@ -31,7 +31,7 @@ EVALUATED_BY: Mapping[str, Any] = {
     "imputer": "gaussian",
 }
 """The fit of `lexppl evaluate` by default; the penalty in nats an entry."""
-FOLDS, OF_IMAGES, OF_TEXTS = 5, 2, 4
+FOLDS, REPLICATES = 5, 2
 """Replicates of `lexppl explain` by default, of tables (a fold each) and of other data."""
 SHARE, FDR = 0.2, 0.1
 """Share of rows to judge and false discovery rate of `lexppl explain` by default."""
@@ -230,7 +230,7 @@ EXPLAINER = options_of(
         "penalty": None,
         "imputer": "",
         "predictor": None,
-        "replicates": f"{FOLDS}, of images {OF_IMAGES}, of texts {OF_TEXTS}",
+        "replicates": f"{FOLDS}, of images and texts {REPLICATES}",
     },
     k={"more": " (default, for methods that need a number: a quarter of all)"},
     imputer={

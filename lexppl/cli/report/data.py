@@ -26,6 +26,7 @@ from lexppl.cli.results.gains import JudgedGains
 from lexppl.cli.results.penalties import AllPenalties
 from lexppl.cli.results.scores import Judgement
 from lexppl.cli.results.single_rows import Details, ExplainedRow
+from lexppl.cli.results.words import WordFindings
 from lexppl.data.divided_table import DividedTable
 from lexppl.evaluation.penalty_path import PenaltyPath
 from lexppl.evaluation.prediction import BaseRateGain
@@ -57,6 +58,7 @@ class Report(ABC):
         posterior: masks of held-out rows.
         ranking: of :func:`lexppl.explanation.selection_table`, or of words.
         judgement: held-out scores.
+        learning: gain over the base rate.
     """
 
     options: argparse.Namespace
@@ -68,6 +70,7 @@ class Report(ABC):
     ranking: pd.DataFrame
     judgement: Judgement
     warnings: tuple[str, ...]
+    learning: BaseRateGain | None = None
 
     @cached_property
     def kind(self) -> ImportanceKind:
@@ -94,7 +97,6 @@ class TableReport(Report):
         predictor: what predicts from the kept features, in words.
         gains: None of masks that do not select.
         path: the penalties of which one was chosen.
-        learning: gain over the base rate.
         penalties: the fit at each of its penalties.
         calls: rows that a black box was given, in words.
         certified: of `--guarantee`.
@@ -106,7 +108,6 @@ class TableReport(Report):
     details: Details
     path: PenaltyPath | None = None
     choice: EncodedChoice = field(default_factory=EncodedChoice)
-    learning: BaseRateGain | None = None
     penalties: AllPenalties | None = None
     calls: str | None = None
     certified: CertifiedRows | None = None
@@ -251,12 +252,14 @@ class RowsReport(Report):
         requested: masks of the rows of --row, or None.
         rows: single rows, step by step.
         numbers: rows of the posterior, and of `requested`.
+        words: what words of texts say; the ranking is its table.
     """
 
     source: DividedRows
     requested: Posterior | None
     rows: tuple[ExplainedRow, ...]
     numbers: tuple[list[int], list[int]]
+    words: WordFindings | None = None
 
     @cached_property
     def size(self) -> KeptSize:
@@ -320,7 +323,7 @@ class RowsReport(Report):
         texts = self.source.are_texts
         ranked = f"the {self.source.data.entries} by their row and column, with intervals"
         if texts:
-            ranked = "the words by how much of them is kept, with intervals"
+            ranked = "the words, what they say of the class and how often they are kept"
         posterior = (
             f"{self.options.draws} mask draws of each of {len(self.numbers[0])} held-out rows and "
             "each replicate, for ArviZ; with their log-likelihood"

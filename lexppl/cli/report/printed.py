@@ -7,25 +7,27 @@ import pandas as pd
 
 from lexppl.cli.report.data import Report, RowsReport, TableReport
 from lexppl.cli.report.ranking import ranked_features, ranked_lines, ranking_head
-from lexppl.cli.report.sentences import consistency, first_screen_of, gain_meaning, printed_interval
+from lexppl.cli.report.sentences import (
+    FirstScreen,
+    consistency,
+    first_screen_of,
+    gain_meaning,
+    printed_interval,
+    screen_of_rows,
+)
 from lexppl.cli.results.encoded_choice import QUESTION
 from lexppl.cli.results.scores import score_cells
 from lexppl.cli.results.single_rows import row_text
 from lexppl.cli.terminal import show, text_table
-from lexppl.explanation.reading.masks import PROBABILITY
 from lexppl.explanation.reading.sentences import plain
 
 SHOWN = 20  # Lines of a ranking
-SHOWN_KEPT = 0.05  # Least of a word that shows and has a class
-WORD_HEAD = ("word", "kept", "95 % interval", "in the texts", "share kept", "mostly in")
+WORD_HEAD = ("word", "alone", "beyond others", "in texts", "share kept", "mostly in")
 
 
 def print_table_report(report: TableReport, folder: Path) -> None:
     """Print a table's report; its single rows if --row was typed."""
-    show("\n".join(report.summary()))
-    for question, answer in first_screen_of(report).answers():
-        show(f"\n{question}\n{_indented(plain(answer))}")
-    show()
+    _print_answers(report, first_screen_of(report))
     kind, gains = report.kind, report.gains
     ranking = ranked_lines(report.ranking, None if gains is None else gains.groups)
     what = f"Ranked features: {kind.meaning}"
@@ -57,10 +59,7 @@ def print_table_report(report: TableReport, folder: Path) -> None:
 
 def print_rows_report(report: RowsReport, folder: Path) -> None:
     """Print the report of images or texts; its single rows if --row was typed."""
-    show("\n".join(report.summary()))
-    show()
-    if report.kind is PROBABILITY:
-        show(f"{size_line(report)}\n")
+    _print_answers(report, screen_of_rows(report))
     show(ranking_title(report))
     if report.source.are_texts:
         show(text_table(WORD_HEAD, word_cells(report.ranking, SHOWN)))
@@ -77,31 +76,27 @@ def print_rows_report(report: RowsReport, folder: Path) -> None:
     show(f"\nWritten to {folder}: {', '.join(report.files())}")
 
 
+def _print_answers(report: TableReport | RowsReport, screen: FirstScreen) -> None:
+    show("\n".join(report.summary()))
+    for question, answer in screen.answers():
+        show(f"\n{question}\n{_indented(plain(answer))}")
+    show()
+
+
 def _print_scores(report: Report, entries: str, rows: int) -> None:
     black_box = report.options.black_box
     show(f"\n{'Rows held out from the explainer' if black_box else 'Held-out rows'}: {rows}")
     show(text_table(*score_cells(report.judgement.scores, entries)))
 
 
-def size_line(report: RowsReport) -> str:
-    """Sentence with the number of entries that a row keeps."""
-    size, data = report.size, report.source.data
-    row = f"{'An' if data.rows[0] in 'aeiou' else 'A'} {data.rows}"
-    if report.plan.k is not None:
-        fewer = ", and one of fewer all it has" if report.source.are_texts else ""
-        return f"{row} keeps {report.plan.k} of {data.n_entries} {data.entries}{fewer}."
-    return (
-        f"{row} keeps {size.mean:.1f} of {data.n_entries} {data.entries} on average "
-        f"({size.interval}; nine in ten keep {size.few:.0f} to {size.many:.0f})."
-    )
-
-
 def ranking_title(report: RowsReport) -> str:
     """Title of the ranking."""
-    if report.source.are_texts:
-        count = len(report.source.test)
+    if (words := report.words) is not None:
+        count = int(words.table["found"].sum())
+        found = f"the first {count} are found" if count > 1 else "the first is found"
         return (
-            f"Words by how much is kept of them for how often they are in {count:,} held-out texts"
+            f"Words by what they say of {report.source.data.target_name} in {words.texts:,} texts, "
+            f"in nats a text; {found if count else 'none is found'}"
         )
     meaning = report.kind.meaning.replace("the feature", "it")
     return f"Ranked {report.source.data.entries}, by {meaning}, mean over held-out images"
@@ -109,20 +104,16 @@ def ranking_title(report: RowsReport) -> str:
 
 def word_cells(ranking: pd.DataFrame, count: int) -> list[list[str]]:
     """The first words as cells of a table."""
-    cells = []
-    for word, line in ranking.head(count).iterrows():
-        kept, lower, upper = float(line["kept"]), float(line["lower"]), float(line["upper"])
-        cells.append(
-            [
-                str(word),
-                f"{kept:.1f}",
-                "–" if pd.isna(lower) else f"{lower:.1f} – {upper:.1f}",
-                str(int(line["count"])),
-                f"{float(line['share']):.2f}",
-                str(line["mostly_in"]) if abs(kept) >= SHOWN_KEPT else "–",
-            ]
-        )
-    return cells
+    return [
+        [
+            str(word),
+            *("–" if pd.isna(line[name]) else f"{line[name]:.4f}" for name in ("first", "last")),
+            str(line["texts"]),
+            "–" if pd.isna(line["share"]) else f"{line['share']:.2f}",
+            str(line["mostly_in"]),
+        ]
+        for word, line in ranking.head(count).iterrows()
+    ]
 
 
 def _indented(text: str) -> str:

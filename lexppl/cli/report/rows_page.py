@@ -10,13 +10,12 @@ from lexppl.cli.report.charts import history_chart, sizes_chart
 from lexppl.cli.report.data import RowsReport
 from lexppl.cli.report.image_text_parts import image_parts, text_parts
 from lexppl.cli.report.page import HEAD, objective, rendered, run_settings, shared_context
-from lexppl.cli.report.printed import WORD_HEAD, ranking_title, size_line, word_cells
-from lexppl.cli.report.sentences import FirstScreen, commonest
+from lexppl.cli.report.printed import WORD_HEAD, ranking_title, word_cells
+from lexppl.cli.report.sentences import screen_of_rows
 from lexppl.cli.results.single_rows import row_block
 from lexppl.data.texts import TextDataset
 from lexppl.explanation.reading.masks import PROBABILITY
-from lexppl.explanation.reading.sentences import BOLD, NAMED, PLAIN, RESTS_ON, html
-from lexppl.summary import listed
+from lexppl.explanation.reading.sentences import html
 
 SHOWN_WORDS = 30
 
@@ -35,7 +34,9 @@ def _context(report: RowsReport) -> dict[str, Any]:
     context: dict[str, Any] = {
         **shared_context(report, report.entries, "accuracy"),
         "subtitle": " · ".join(report.summary()[1:]),
-        "answers": [(question, html(answer)) for question, answer in _answers(report)],
+        "answers": [
+            (question, html(answer)) for question, answer in screen_of_rows(report).answers()
+        ],
         "part": _part(report),
         "reading": _reading(report),
         "pictures": {"sizes": sizes, "history": history},
@@ -69,31 +70,6 @@ def _part(report: RowsReport) -> Markup:
         own = text_parts(report.requested, words, requested)
         texts["groups"] = [own["groups"][0], *texts["groups"]]
     return rendered("text_part.html", parts=texts)
-
-
-def _answers(report: RowsReport) -> list[tuple[str, str]]:
-    """What the prediction rests on, how sure that is, and how well it predicts."""
-    data, source = report.source.data, report.source
-    first = f"What matters to predict {data.target_name}, by the {report.kind.label}."
-    if report.kind is PROBABILITY:
-        line = size_line(report)
-        first = f"To predict {data.target_name}, {line[0].lower()}{line[1:]}"
-    if source.are_texts:
-        words = listed(f"{BOLD}{word}{PLAIN}" for word in report.ranking.index[:NAMED])
-        first += f" For how often they occur, most is kept of the words {words}."
-    screen = FirstScreen(
-        str(data.target_name),
-        (),
-        data.n_entries,
-        len(source.test.y),
-        report.result.replicates,
-        base=commonest(source.train.y, data.class_names),
-        selects=report.kind is PROBABILITY,
-        scores=report.judgement.scores,
-        entries=report.entries,
-        row=data.rows,
-    )
-    return [(RESTS_ON, first), *screen.answers()[1:]]
 
 
 def _reading(report: RowsReport) -> list[str]:

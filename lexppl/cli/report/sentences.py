@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,12 +15,21 @@ from lexppl.choices.imputers import hidden_by
 from lexppl.choices.methods import METHODS
 from lexppl.choices.settings import POINTS, Regime
 from lexppl.cli.options.plan_options import law_of
-from lexppl.cli.report.data import TableReport
+from lexppl.cli.report.data import RowsReport, TableReport
 from lexppl.cli.results.gains import JudgedGains
 from lexppl.cli.results.scores import BASE, EXPLAINER, FULL, ScoreRow
+from lexppl.cli.results.words import LEAST_TEXTS, WordFindings
+from lexppl.evaluation.importance import FDR
 from lexppl.explanation.reading.masks import PROBABILITY
-from lexppl.explanation.reading.sentences import BOLD, PLAIN, Reading, groups_read
-from lexppl.summary import counted
+from lexppl.explanation.reading.sentences import (
+    BOLD,
+    NAMED,
+    PLAIN,
+    ReadGroup,
+    Reading,
+    groups_read,
+)
+from lexppl.summary import counted, listed
 
 
 def reading(report: TableReport) -> list[str]:
@@ -328,6 +338,99 @@ def first_screen_of(report: TableReport) -> FirstScreen:
         scores=report.judgement.scores,
         certified="" if report.certified is None else report.certified.answer(),
         behind="" if plan.regime.post_hoc else report.judgement.behind,
+    )
+
+
+TOGETHER = "together with others"  # Of words that say nothing alone
+
+
+@dataclass(frozen=True)
+class RowsScreen(FirstScreen):
+    """Numbers of a first screen of images or texts.
+
+    Args:
+        size: how many entries a row keeps, in words.
+        words: what words of texts say.
+    """
+
+    size: str = ""
+    words: WordFindings | None = None
+
+    def rests_on(self) -> str:
+        """Words that say something of the class, by class; of images how much is kept."""
+        if self.words is None:
+            return self.size
+        table, texts = self.words.table, f"{self.words.texts:,} texts"
+        found, tested = table[table["found"]], counted(self.words.tested, "word")
+        if found.empty:
+            known = f"any of the {tested} that are in {LEAST_TEXTS} of them or more"
+            return f"{texts} do not show that {known} helps to predict {self.target}. {self.size}"
+        alone = found["first_lower"] > 0
+        kinds = found["mostly_in"].where(alone, TOGETHER)
+        items = []
+        for kind in sorted(kinds.unique(), key=lambda kind: kind == TOGETHER):
+            names = [f"{BOLD}{word}{PLAIN}" for word in found.index[kinds == kind]]
+            more = [f"{len(names) - NAMED} more"] * (len(names) > NAMED)
+            items.append(f"{listed([*names[:NAMED], *more])} ({kind})")
+        both = "together they are" if len(found) > 1 else "it is"
+        kept = np.average(found["share"].fillna(0.0), weights=found["texts"])
+        sentence = (
+            f"{self._prediction} rests on {listed(items)}; {both} in "
+            f"{_hundredths(self.words.covered)} of 100 texts, of which "
+            f"{_hundredths(self.words.right)} of 100 are predicted right. The explainer keeps "
+            f"{'them' if len(found) > 1 else 'it'} in {round(100 * kept)} of 100 places."
+        )
+        others, rest = self.words.measured - len(found), self.words.tested - self.words.measured
+        if others:
+            which = f"The other {counted(others, 'word')}"
+            if rest:
+                which = f"Of the other {rest + others:,} words {others} "
+                which += f"{'was' if others == 1 else 'were'} measured, which"
+            sentence += f" {which} {'is' if others == 1 else 'are'} not shown to help."
+        return sentence
+
+    @property
+    def _rows(self) -> str:
+        return counted(self.rows, self.row)
+
+
+def screen_of_rows(report: RowsReport) -> RowsScreen:
+    """Numbers of a first screen of images or texts."""
+    data, source, words = report.source.data, report.source, report.words
+    size = f"What matters to predict {data.target_name}, by the {report.kind.label}."
+    if report.kind is PROBABILITY:
+        size = f"To predict {data.target_name}, {size_line(report)}"
+    found = () if words is None else words.table.index[words.table["found"]]
+    post_hoc = report.plan.needs_full_predictor
+    return RowsScreen(
+        str(data.target_name),
+        [ReadGroup(str(word), (str(word),), math.nan, found=True) for word in found],
+        data.n_entries,
+        len(source.test.y) if words is None else words.texts,
+        report.result.replicates,
+        rate=None if words is None else _rate(f"{FDR}"),
+        learned=None if report.learning is None else report.learning.shown,
+        base=commonest(source.train.y, data.class_names),
+        selects=report.kind is PROBABILITY,
+        scores=report.judgement.scores,
+        entries=report.entries,
+        row=data.rows,
+        size=size,
+        words=words,
+        behind="" if post_hoc else report.judgement.behind,
+    )
+
+
+def size_line(report: RowsReport) -> str:
+    """Sentence with the number of entries that a row keeps."""
+    size, data = report.size, report.source.data
+    row = f"{'an' if data.rows[0] in 'aeiou' else 'a'} {data.rows}"
+    if report.plan.k is not None:
+        fewer = ", and one of fewer all it has" if report.source.are_texts else ""
+        return f"{row} keeps {report.plan.k} of {data.n_entries} {data.entries}{fewer}."
+    return (
+        f"{row} keeps {size.mean:.1f} of {data.n_entries} {data.entries} on average "
+        f"({size.interval}; nine in ten keep {size.few:.0f} to {size.many:.0f})."
     )
 
 

@@ -85,13 +85,15 @@ def word_table(
     there = numbers != PADDING
     counts = np.bincount(numbers[there], minlength=size)
     sums = np.stack([np.bincount(numbers[there], one[there], minlength=size) for one in masks])
-    by_class = presence(x, size).T @ _classes(y, len(class_names))
-    expected = by_class.sum(1, keepdims=True) * _classes(y, len(class_names)).mean(0)
-    total = _classes(y, len(class_names)).sum(0)
+    classes = y.cpu().double() if y.dim() == 2 else torch.eye(len(class_names)).double()[y.cpu()]
+    total = classes.sum(0).numpy()
+    by_class: Array = presence(x, size).T @ classes.numpy()
+    expected = by_class.sum(1, keepdims=True) * total / len(x)
+    kept = np.abs(sums.mean(0))
+    kept_by_chance = counts * (kept.sum() / counts.sum())
     with np.errstate(divide="ignore", invalid="ignore"):
-        shares = np.where(counts > 0, sums / counts, np.nan)
-        residual = np.abs(sums.mean(0)) - counts * (np.abs(sums.mean(0)).sum() / counts.sum())
-        residual /= np.sqrt(counts * (np.abs(sums.mean(0)).sum() / counts.sum()))
+        shares = sums / counts
+        residual = (kept - kept_by_chance) / np.sqrt(kept_by_chance)
         lift = np.nan_to_num(by_class / expected)
     half = np.full(size, np.nan)
     if len(sums) > 1:
@@ -124,11 +126,6 @@ def presence(x: Tensor, size: int) -> sparse.csr_matrix:
     ones = np.ones(len(rows))
     every = sparse.csr_matrix((ones, (rows, numbers[rows, places])), (len(x), size))
     return (every > 0).astype(np.float64)
-
-
-def _classes(y: Tensor, classes: int) -> Array:
-    """Classes as probabilities, `(N, C)`."""
-    return (y.cpu().double() if y.dim() == 2 else torch.eye(classes).double()[y.cpu()]).numpy()
 
 
 def found_words(

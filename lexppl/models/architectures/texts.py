@@ -236,7 +236,6 @@ class TextArchitecture(Architecture):
         if isinstance(predictor, str):
             one_of(PREDICTORS, "predictor", predictor)
         self._predictor, self._embedding = predictor, int_at_least("embedding", embedding)
-        self._fitted: BagOfWords | TextCNN | None = None
         self._window, self._hidden, self._dropout = window, hidden, dropout
         self._selector = partial(
             TextSelector,
@@ -282,13 +281,6 @@ class TextArchitecture(Architecture):
                 return BagOfWords(*sizes, (self._hidden,))
             # Of a model, as many filters as its dense layer is wide.
             return TextCNN(*sizes, self._hidden, self._window, self._hidden, self._dropout)
-
-    def starting_from(self, predictor: BagOfWords | TextCNN) -> TextArchitecture:
-        """The same with networks that start from a fitted predictor: predictors from a copy, and a
-        selector from its vectors of words."""
-        started = copy.copy(self)
-        started._fitted = predictor
-        return started
 
     def feedback(self, outputs: int, shown: int) -> tuple[nn.Module, nn.Module | None]:
         """The selector with a perceptron of the output beside the whole."""
