@@ -291,12 +291,12 @@ def _of_column(options: argparse.Namespace) -> Parts:
         text = f"{gaps} without a text or a target: left out; --strict refuses the table"
         warnings.warn(text, stacklevel=2)
         cells = whole
-    labels = _labels(cells[target], target)
+    _check_cells(cells, target)
+    labels = [str(label) for label in cells[target]]
     strata = pd.factorize(cells[target])[0].astype(np.int64)
     places = _places(strata, options)
     written = cells[options.text].tolist()
     check_row_numbers(options.row, len(written), f"as the table has {len(written):,} rows")
-    _check_texts(written, options.text)
     used = np.unique(np.concatenate([*places, np.array(options.row, dtype=np.int64)]))
     rows = {int(row): words_of(written[row]).words for row in used}
     fitted = (rows[row] for row in places[0].tolist())
@@ -331,38 +331,24 @@ def _target(frame: pd.DataFrame, options: argparse.Namespace) -> str:
     return last
 
 
-def _labels(column: pd.Series, target: str) -> list[Any]:
-    missing = column.isna()
-    if missing.any():
-        row = int(np.flatnonzero(missing)[0])
+def _check_cells(cells: pd.DataFrame, target: str) -> None:
+    """Refuse missing cells, what is no text, and a target that is no class."""
+    for name, column in cells.items():
+        if column.isna().any():
+            row = int(np.flatnonzero(column.isna())[0])
+            raise ValueError(f"{name!r} is missing in row {row}: give drop_missing=True")
+    text, written = str(cells.columns[0]), cells.iloc[:, 0]
+    others = [row for row, cell in enumerate(written) if not isinstance(cell, str)]
+    if others:
         raise ValueError(
-            f"target {target!r} is missing in {int(missing.sum())} rows, such as row {row}: give "
-            "drop_missing=True"
+            f"column {text!r} holds no texts: in row {others[0]} it is {written.iloc[others[0]]!r}; "
+            "give another --text"
         )
-    different = column.nunique()
-    if different < 2:
-        raise ValueError(f"target {target!r} has one class only, {column.iloc[0]!r}; it needs two")
-    if different > MOST_CLASSES:
+    if (different := cells[target].nunique()) > MOST_CLASSES:
         raise ValueError(
             f"target {target!r} has {different:,} different values; texts are explained by "
             f"classes, of which there can be {MOST_CLASSES}"
         )
-    return [str(label) for label in column]
-
-
-def _check_texts(written: list[Any], column: str) -> None:
-    """Refuse the first row without a text."""
-    for row, text in enumerate(written):
-        if not isinstance(text, str):
-            if pd.isna(text):
-                raise ValueError(
-                    f"column {column!r} is missing in row {row}: give drop_missing=True, or "
-                    "another --text"
-                )
-            raise ValueError(
-                f"column {column!r} holds no texts: in row {row} it is {text!r}; give another "
-                "--text"
-            )
 
 
 def _places(strata: Places, options: argparse.Namespace) -> tuple[Places, Places, Places]:
