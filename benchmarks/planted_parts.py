@@ -36,7 +36,7 @@ from torch import nn
 
 from lexppl.cli.explain_rows import RowsRun
 from lexppl.cli.program import parse
-from lexppl.cli.report.sentences import screen_of_rows
+from lexppl.cli.report.sentences import first_screen
 from lexppl.data import texts_of as data_of
 from lexppl.evaluation import predictive
 from lexppl.explanation import mask_means
@@ -219,7 +219,7 @@ def words_record(name, seed, rows=None, quick=False):
         "network": network,
         "size": run.shown.size.mean,
         "cpu_seconds": seconds,
-        "sentence": plain(screen_of_rows(run.shown).answers()[0][1]),
+        "sentence": plain(first_screen(run.shown).answers()[0][1]),
         "warnings": list(run.shown.warnings),
     }
 

@@ -337,13 +337,11 @@ def _check_cells(cells: pd.DataFrame, target: str) -> None:
         if column.isna().any():
             row = int(np.flatnonzero(column.isna())[0])
             raise ValueError(f"{name!r} is missing in row {row}: give drop_missing=True")
-    text, written = str(cells.columns[0]), cells.iloc[:, 0]
-    others = [row for row, cell in enumerate(written) if not isinstance(cell, str)]
-    if others:
-        raise ValueError(
-            f"column {text!r} holds no texts: in row {others[0]} it is {written.iloc[others[0]]!r}; "
-            "give another --text"
-        )
+    text = str(cells.columns[0])
+    for row, cell in enumerate(cells[text].tolist()):
+        if not isinstance(cell, str):
+            shown = f"column {text!r} holds no texts: in row {row} it is {cell!r}"
+            raise ValueError(f"{shown}; give another --text")
     if (different := cells[target].nunique()) > MOST_CLASSES:
         raise ValueError(
             f"target {target!r} has {different:,} different values; texts are explained by "

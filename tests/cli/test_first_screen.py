@@ -8,8 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lexppl.cli.report.charts import Chart, Line, ticks
-from lexppl.cli.report.sentences import FirstScreen, RowsScreen
+from lexppl.cli.report.sentences import FirstScreen, _of_words
 from lexppl.cli.results.scores import BASE, EXPLAINER, FULL, ScoreRow
 from lexppl.cli.results.words import WordFindings
 from lexppl.explanation.reading.sentences import ReadGroup, groups_read, html, plain, share_of
@@ -211,41 +210,13 @@ def test_shares_in_words(kept, words):
     assert words in share_of(kept)
 
 
-def test_a_chart_is_of_its_points():
-    line = Line([1.0, 2.0, 3.0], [0.0, math.nan, 1.0], "first", [0.1, 0.1, 0.1], True)
-    chart = Chart([line], "size", "nats <b>", "likelihood against size", (3.0, 1.0, "in use"))
-    page = str(chart.svg())
-    assert page.count('<circle class="first"') == 2
-    assert re.search(r'class="bars" d="([^"]*)"', page).group(1).count("V") == 2
-    assert "nan" not in page and "<b>" not in page and "in use" in page
-    low, high = chart.at(1.0, 0.0), chart.at(3.0, 1.0)
-    assert low[0] < high[0] and low[1] > high[1]
-    assert ticks(0.0, 1.0)[0] == 0.0 and 4 <= len(ticks(-3.0, 17.0)) <= 8
-    dots = Chart([Line([0.0, 2.0], [0.0, 1.0], "dots", dash=0.0)], "", "", "dots", y_span=(0, 1))
-    assert re.search(r'class="dots" d="M[\d. ]+h0M[\d. ]+h0"', str(dots.svg()))
-    tiles = Chart([Line([0.0], [9.0], "tiles", dash=[2.0])], "", "", "", x_names={0.0: "<a>"})
-    assert re.search(r'd="M[\d.]+ [\d.]+h368.6"', str(tiles.svg())) and "&lt;a&gt;" in tiles.svg()
-
-
 def words_screen(lines, tested=30, covered=0.85, right=0.95):
     columns = ["word", "first_lower", "mostly_in", "share", "texts", "p", "found"]
     table = pd.DataFrame(lines, columns=columns).set_index("word")
     words = WordFindings(table, 400, tested, covered, right)
-    found = [ReadGroup(word, (word,), math.nan, found=True) for word in table.index[table["found"]]]
-    options = {"base": "good", "row": "text", "entries": "words", "rate": "few are chance"}
-    options["size"] = "A text keeps 2."
-    screen = RowsScreen(
-        "verdict",
-        found,
-        20,
-        400,
-        2,
-        scores=labels(),
-        size="A text keeps 2.",
-        words=words,
-        **options,
-    )
-    return [plain(answer) for _, answer in screen.answers()]
+    options = {"base": "good", "row": "text", "entries": "words", "first": "A text keeps 2."}
+    before = FirstScreen("verdict", (), 20, 80, 2, scores=labels(), **options)
+    return [plain(answer) for _, answer in _of_words(before, words).answers()]
 
 
 def test_words_that_are_found_stand_by_their_class_and_interactions_last():
@@ -255,7 +226,7 @@ def test_words_that_are_found_stand_by_their_class_and_interactions_last():
             ("superb", 0.02, "good", 1.0, 50, 1e-5, True),
             ("rude", 0.02, "bad", 0.5, 50, 1e-4, True),
             ("the", -0.01, "bad", 0.1, 400, 0.9, False),
-            ("pool", np.nan, "bad", 0.1, 90, np.nan, False),
+            ("pool", -0.01, "bad", 0.1, 90, np.nan, False),
         ]
     )
     assert rests == (

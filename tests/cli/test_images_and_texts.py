@@ -190,7 +190,8 @@ def test_reports_say_what_was_found(images, texts):
     assert pictures.count('<img src="data:image/png') == 2 * 3 + 2 + 6
     assert "Row 2" in pictures and "patches" in pictures
     words = (texts[0] / "out" / "report.html").read_text("utf-8")
-    assert '<mark class="w5" title="' in words and "Selected rows" in words
+    assert re.search(r'title="selection probability 1.00[^>]*>great</span>', words)
+    assert "Selected rows" in words
     assert '<th scope="row">great</th>' in words
     assert "= great" in words.replace("\n", "")
 

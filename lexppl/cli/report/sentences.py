@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from lexppl.choices.imputers import hidden_by
-from lexppl.choices.methods import METHODS
 from lexppl.choices.settings import POINTS, Regime
-from lexppl.cli.options.plan_options import law_of
-from lexppl.cli.report.data import RowsReport, TableReport
+from lexppl.cli.report.data import Report, RowsReport, TableReport
 from lexppl.cli.results.gains import JudgedGains
 from lexppl.cli.results.scores import BASE, EXPLAINER, FULL, ScoreRow
 from lexppl.cli.results.words import LEAST_TEXTS, WordFindings
@@ -30,31 +27,6 @@ from lexppl.explanation.reading.sentences import (
     groups_read,
 )
 from lexppl.summary import counted, listed
-
-
-def reading(report: TableReport) -> list[str]:
-    """How to read the ranking, a paragraph each."""
-    plan, kind, gains = report.plan, report.kind, report.gains
-    first = (
-        f"{METHODS[plan.method].summary}. For each row the explainer {report.distribution}. "
-        f"What is ranked is {kind.meaning}, averaged over rows."
-    )
-    if kind is PROBABILITY:
-        first = (
-            "For each row the explainer draws which features to keep, replaces the others with "
-            f"{hidden_by(str(plan.imputer))}, and predicts from the result. It was fitted to "
-            f"predict as well as it can while each row keeps {law_of(plan)}. A feature's "
-            "probability is how often it is kept: in between 0 and 1 it matters in some rows (see "
-            "the heat map), or it and another can stand in for each other."
-        )
-    second = (
-        "This is about prediction, not about cause. Of two features that say the same, an "
-        "explainer may take either; a low value does not mean that a feature is unrelated to the "
-        "target."
-    )
-    of_gains = [] if gains is None else [gain_meaning(gains)]
-    last = _of_replicates(report) if plan.posterior is None else _of_posterior(report)
-    return [first, *of_gains, second, last]
 
 
 def gain_meaning(gains: JudgedGains) -> str:
@@ -79,29 +51,8 @@ def gain_meaning(gains: JudgedGains) -> str:
     )
 
 
-def _of_replicates(report: TableReport) -> str:
-    plan, kind = report.plan, report.kind
-    if plan.replicates == 1:
-        return "There is one replicate only: run it again with --replicates 5."
-    interval = (
-        f"The interval shows how much the {kind.label} differs between {plan.replicates} "
-        "replicates from different seeds: it speaks of the fit, not of the sample of rows. "
-    )
-    if report.source.fold is not None:
-        interval = (
-            f"Each of {plan.replicates} replicates was fitted to all but one of as many folds of "
-            "the rows, and explains the rows that it has not seen. The range is that "
-            f"of the {kind.label} of these fits: it is no interval for fits to other tables. "
-        )
-    return interval + (
-        "The agreement compares the spread of the draws within a replicate with the differences "
-        "between replicates, row by row: near 1 (say above .8) they keep the feature in the same "
-        "rows, near 0 each is sure, and they contradict each other. Replicates that have learned "
-        "nothing agree as well: see the held-out scores."
-    )
-
-
-def _of_posterior(report: TableReport) -> str:
+def posterior_meaning(report: TableReport) -> str:
+    """What the interval over a posterior of the weights is."""
     plan, result = report.plan, report.result
     words = "" if plan.posterior is None else plan.posterior.words
     if _are_points(report):
@@ -142,28 +93,13 @@ def consistency(report: TableReport) -> str:
     return "r̂" if "r_hat" in report.ranking else "agreement"
 
 
-def printed_interval(report: TableReport) -> str:
-    """Meaning of the printed interval and last column, of a posterior."""
-    if _are_points(report):
-        return (
-            f"interval over modes from several starts, {draws_text(report)}: how far fits agree, "
-            "and no posterior, which is wider"
-        )
-    text = f"interval over the posterior of the weights, {draws_text(report)}"
-    if "r_hat" in report.ranking:
-        return f"{text}; r̂ of chains that have converged is below 1.01"
-    if report.result.replicates > 1:
-        return f"{text}; agreement of fits from different seeds near 1: they agree"
-    return text
-
-
 def _are_points(report: TableReport) -> bool:
     """Whether the draws are modes of the posterior."""
     posterior = report.plan.posterior
     return posterior is not None and posterior.inference in POINTS
 
 
-def draws_text(report: TableReport) -> str:
+def draws_text(report: Report) -> str:
     """Sampler or guide, and number of draws."""
     result = report.result
     if result.sampler is None:
@@ -184,6 +120,7 @@ OUTPUTS = MappingProxyType(  # What is predicted in place of the target
 )
 CLOSE = 0.02  # Difference of shares of predictors about as good
 RARE = 0.8  # Share of the commonest label from which accuracy says little
+TOGETHER = "together with others"  # Of words that say nothing alone
 
 
 @dataclass(frozen=True)
@@ -193,12 +130,14 @@ class FirstScreen(Reading):
     Args:
         behind: that it predicts worse than a predictor that sees everything, in words.
         certified: answer to :data:`ENOUGH`.
+        first: what predictions rest on, in place of what :attr:`groups` say.
         entries, row: names of features and rows.
     """
 
     scores: Sequence[ScoreRow] = ()
     behind: str = ""
     certified: str = ""
+    first: str = ""
     entries: str = "features"
     row: str = "row"
 
@@ -213,6 +152,14 @@ class FirstScreen(Reading):
             (question, first), *rest = found
             found = [(question, f"{self.behind[0].upper()}{self.behind[1:]}. {first}"), *rest]
         return found + ([(ENOUGH, self.certified)] if self.certified else [])
+
+    @property
+    def _rows(self) -> str:
+        return counted(self.rows, self.row)
+
+    def rests_on(self) -> str:
+        """What is read, and what each group is worth."""
+        return self.first or super().rests_on()
 
     def quality(self) -> str:
         """Share of right rows, or of the variance, beside all features and none."""
@@ -316,113 +263,78 @@ def _hundredths(share: float) -> str:
     return "0" if text == "−0" else text
 
 
-def first_screen_of(report: TableReport) -> FirstScreen:
-    """Numbers of a table's first screen."""
-    data, gains, plan = report.source.data, report.gains, report.plan
-    names, posterior = data.class_names, plan.posterior is not None
-    learning = report.learning
-    return FirstScreen(
-        OUTPUTS.get(plan.regime, str(data.target_name)),
-        groups_read(report.ranking, None if gains is None else gains.groups),
-        data.n_entries,
-        len(report.source.test_rows) if gains is None else gains.rows,
+def first_screen(report: Report) -> FirstScreen:
+    """Numbers of a first screen."""
+    source, plan, scores = report.source, report.plan, report.judgement.scores
+    names, posterior = source.data.class_names, plan.posterior is not None
+    screen = FirstScreen(
+        OUTPUTS.get(plan.regime, str(source.data.target_name)),
+        (),
+        source.data.n_entries,
+        len(source.test.y),
         report.result.replicates,
-        report.source.fold is not None,
-        None if gains is None else _rate(gains.rate),
-        None if learning is None else learning.shown,
-        math.nan if gains is None else float(gains.groups["error"].iloc[0]),
-        None if names is None else commonest(report.source.train.y, names),
+        base=None if names is None else commonest(source.train.y, names),
         selects=report.kind is PROBABILITY,
         posterior=posterior,
         of_model=plan.regime.post_hoc,
-        scores=report.judgement.scores,
-        certified="" if report.certified is None else report.certified.answer(),
-        behind="" if plan.regime.post_hoc else report.judgement.behind,
+        scores=scores,
     )
-
-
-TOGETHER = "together with others"  # Of words that say nothing alone
-
-
-@dataclass(frozen=True)
-class RowsScreen(FirstScreen):
-    """Numbers of a first screen of images or texts.
-
-    Args:
-        size: how many entries a row keeps, in words.
-        words: what words of texts say.
-    """
-
-    size: str = ""
-    words: WordFindings | None = None
-
-    def rests_on(self) -> str:
-        """Words that say something of the class, by class; of images how much is kept."""
-        if self.words is None:
-            return self.size
-        table, texts = self.words.table, f"{self.words.texts:,} texts"
-        found, tested = table[table["found"]], counted(self.words.tested, "word")
-        if found.empty:
-            known = f"any of the {tested} that are in {LEAST_TEXTS} of them or more"
-            return f"{texts} do not show that {known} helps to predict {self.target}. {self.size}"
-        alone = found["first_lower"] > 0
-        kinds = found["mostly_in"].where(alone, TOGETHER)
-        items = []
-        for kind in sorted(kinds.unique(), key=lambda kind: kind == TOGETHER):
-            names = [f"{BOLD}{word}{PLAIN}" for word in found.index[kinds == kind]]
-            more = [f"{len(names) - NAMED} more"] * (len(names) > NAMED)
-            items.append(f"{listed([*names[:NAMED], *more])} ({kind})")
-        both = "together they are" if len(found) > 1 else "it is"
-        kept = np.average(found["share"].fillna(0.0), weights=found["texts"])
-        sentence = (
-            f"{self._prediction} rests on {listed(items)}; {both} in "
-            f"{_hundredths(self.words.covered)} of 100 texts, of which "
-            f"{_hundredths(self.words.right)} of 100 are predicted right. The explainer keeps "
-            f"{'them' if len(found) > 1 else 'it'} in {round(100 * kept)} of 100 places."
-        )
-        others, rest = self.words.measured - len(found), self.words.tested - self.words.measured
-        if others:
-            which = f"The other {counted(others, 'word')}"
-            if rest:
-                which = f"Of the other {rest + others:,} words {others} "
-                which += f"{'was' if others == 1 else 'were'} measured, which"
-            sentence += f" {which} {'is' if others == 1 else 'are'} not shown to help."
-        return sentence
-
-    @property
-    def _rows(self) -> str:
-        return counted(self.rows, self.row)
-
-
-def screen_of_rows(report: RowsReport) -> RowsScreen:
-    """Numbers of a first screen of images or texts."""
-    data, source, words = report.source.data, report.source, report.words
-    size = f"What matters to predict {data.target_name}, by the {report.kind.label}."
-    if report.kind is PROBABILITY:
-        size = f"To predict {data.target_name}, {size_line(report)}"
-    found = () if words is None else words.table.index[words.table["found"]]
-    post_hoc = report.plan.needs_full_predictor
-    return RowsScreen(
-        str(data.target_name),
-        [ReadGroup(str(word), (str(word),), math.nan, found=True) for word in found],
-        data.n_entries,
-        len(source.test.y) if words is None else words.texts,
-        report.result.replicates,
-        rate=None if words is None else _rate(f"{FDR}"),
-        learned=None if report.learning is None else report.learning.shown,
-        base=commonest(source.train.y, data.class_names),
-        selects=report.kind is PROBABILITY,
-        scores=report.judgement.scores,
-        entries=report.entries,
-        row=data.rows,
-        size=size,
-        words=words,
-        behind="" if post_hoc else report.judgement.behind,
+    learning, behind = report.learning, "" if plan.regime.post_hoc else report.judgement.behind
+    screen = replace(screen, learned=None if learning is None else learning.shown, behind=behind)
+    if isinstance(report, RowsReport):
+        first = f"What matters to predict {source.data.target_name}, by the {report.kind.label}."
+        if report.kind is PROBABILITY:
+            first = f"To predict {source.data.target_name}, {_size(report)}"
+        screen = replace(screen, first=first, entries=report.entries, row=source.data.rows)
+        return screen if report.words is None else _of_words(screen, report.words)
+    gains, certified = report.gains, report.certified
+    screen = replace(
+        screen,
+        groups=groups_read(report.ranking, None if gains is None else gains.groups),
+        in_folds=source.fold is not None,
+        certified="" if certified is None else certified.answer(),
     )
+    if gains is None:
+        return screen
+    error = float(gains.groups["error"].iloc[0])
+    return replace(screen, rows=gains.rows, rate=_rate(gains.rate), error=error)
 
 
-def size_line(report: RowsReport) -> str:
-    """Sentence with the number of entries that a row keeps."""
+def _of_words(screen: FirstScreen, words: WordFindings) -> FirstScreen:
+    """A first screen that begins with the words that say something of the class."""
+    table, texts, target = words.table, f"{words.texts:,} texts", screen.target
+    found, tested = table[table["found"]], counted(words.tested, "word")
+    groups = [ReadGroup(str(word), (str(word),), math.nan, found=True) for word in found.index]
+    screen = replace(screen, groups=groups, rows=words.texts, rate=_rate(f"{FDR}"))
+    if found.empty:
+        known = f"any of the {tested} that are in {LEAST_TEXTS} of them or more"
+        first = f"{texts} do not show that {known} helps to predict {target}. {screen.first}"
+        return replace(screen, first=first)
+    kinds = found["mostly_in"].where(found["first_lower"] > 0, TOGETHER)
+    items = []
+    for kind in sorted(kinds.unique(), key=lambda kind: kind == TOGETHER):
+        names = [f"{BOLD}{word}{PLAIN}" for word in found.index[kinds == kind]]
+        more = [f"{len(names) - NAMED} more"] * (len(names) > NAMED)
+        items.append(f"{listed([*names[:NAMED], *more])} ({kind})")
+    are, them = ("together they are", "them") if len(found) > 1 else ("it is", "it")
+    kept = round(100 * np.average(found["share"].fillna(0.0), weights=found["texts"]))
+    first = (
+        f"The prediction of {target} rests on {listed(items)}; {are} in "
+        f"{_hundredths(words.covered)} of 100 texts, of which {_hundredths(words.right)} of 100 "
+        f"are predicted right. The explainer keeps {them} in {kept} of 100 places."
+    )
+    others, rest = words.measured - len(found), words.tested - words.measured
+    if others:
+        which = f"The other {counted(others, 'word')}"
+        if rest:
+            which = f"Of the other {rest + others:,} words {others} "
+            which += f"{'was' if others == 1 else 'were'} measured, which"
+        first += f" {which} {'is' if others == 1 else 'are'} not shown to help."
+    return replace(screen, first=first)
+
+
+def _size(report: RowsReport) -> str:
+    """Number of entries that a row keeps."""
     size, data = report.size, report.source.data
     row = f"{'an' if data.rows[0] in 'aeiou' else 'a'} {data.rows}"
     if report.plan.k is not None:
