@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
@@ -262,11 +263,16 @@ class TextArchitecture(Architecture):
 
     def selector(self, outputs: int) -> nn.Module:
         """L2X's network of a text's words and of the whole, `(N, T)` to `(N, outputs)`."""
-        return self._selector(outputs)
+        network = self._selector(outputs)
+        if self._fitted is not None:
+            network.words.load_state_dict(self._fitted.words.state_dict())
+        return network
 
     def predictor(self, outputs: int, seed: int | None = None) -> nn.Module:
         """The bag of words or the convolutional network, or the one that was given: `(N, T)` or
         `(N, 2T)` to `(N, outputs)`."""
+        if self._fitted is not None and self._fitted.outputs == outputs:
+            return copy.deepcopy(self._fitted)
         sizes = (self.vocabulary_size, self.length, outputs, self._embedding)
         with initial_weights(seed):
             if not isinstance(self._predictor, str):
