@@ -191,7 +191,10 @@ class TableRun(ExplainRun):
         if folds is None or len(names) < len(groups.names) or bool((outputs == outputs[:1]).all()):
             return None
         show_progress(MEASURING, self.options.quiet)
-        self.worth = measured_importance(source, groups, names, rows, outputs, seed)
+        try:
+            self.worth = measured_importance(source, groups, names, rows, outputs, seed)
+        except FloatingPointError:  # Reported where the gains are.
+            return None
         return [(~shown).tolist() for shown in self.worth.shown_outside(folds)]
 
     def _rows(self, observed: Tensor | None = None) -> EncodedRows:

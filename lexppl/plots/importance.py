@@ -26,11 +26,8 @@ def plot_importance(posterior: Posterior, features: int = 25, width: float = 6.4
     """Features ranked by selection probability, with their intervals; soft masks by their
     values, attributions by their size.
 
-    A dot is the mean over rows and replicates of E[z | x], a bar its 95 % interval, named in the
-    legend (:func:`selection_table`), and faint points are the replicates.
-
-    Raises:
-        TypeError, ValueError: not a posterior of :func:`explain`, or fewer than one feature.
+    Use it first on what `explain` returned: which features count over all rows, and how far fits
+    differ.
 
     Example:
         >>> import torch, lexppl
@@ -39,6 +36,12 @@ def plot_importance(posterior: Posterior, features: int = 25, width: float = 6.4
         >>> result = lexppl.fit(lex(3, classes=2, k=1), (x, y), epochs=1, progress=False)
         >>> plot_importance(lexppl.explain(result, x)).axes[0].get_xlabel()
         'selection probability, mean over rows'
+
+    A dot is the mean over rows and replicates of E[z | x], a bar its 95 % interval, named in the
+    legend (:func:`selection_table`), and faint points are the replicates.
+
+    Raises:
+        TypeError, ValueError: not a posterior of :func:`explain`, or fewer than one feature.
     """
     features = int_at_least("features", features)
     table = selection_table(posterior)
