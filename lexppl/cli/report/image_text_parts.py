@@ -15,12 +15,10 @@ from numpy.typing import NDArray
 
 from lexppl.arviz_compatibility import Posterior
 from lexppl.cli.report.data import RowGroup, shown_rows
-from lexppl.explanation.reading.images import ImageGeometry, image_geometry
 from lexppl.explanation.reading.masks import (
     ATTRIBUTION,
     PROBABILITY,
     kind_of,
-    mask_means,
     masks_of,
     responses_of,
 )
@@ -28,11 +26,9 @@ from lexppl.explanation.reading.picture_values import chosen_rows
 from lexppl.explanation.reading.rows import percent, row_outcomes, row_spread
 from lexppl.plots.images import (
     Pixels,
+    SelectionMaps,
     as_colours,
-    only_kept,
     row_title,
-    tinted,
-    value_ends,
     widest_of,
 )
 from lexppl.plots.texts import highlighted_text
@@ -112,29 +108,13 @@ def image_parts(posterior: Posterior, selected: Sequence[Any] = ()) -> dict[str,
     }
 
 
-class _Maps:
-    """The maps of a posterior's rows as colours."""
+class _Maps(SelectionMaps):
+    """The maps of a posterior's rows as tiles."""
 
     def __init__(self, posterior: Posterior) -> None:
-        self.geometry: ImageGeometry = image_geometry(posterior)
-        self.kind = kind_of(posterior)
-        self.posterior = posterior
-        self.outcomes = row_outcomes(posterior)
-        self.ends = value_ends(self.geometry.images)
-        self.means: NDArray[np.float64] = mask_means(posterior).values.mean(0, dtype=np.float64)
-        self.signed = self.kind is ATTRIBUTION
+        super().__init__(posterior)
+        self.posterior, self.outcomes = posterior, row_outcomes(posterior)
         self.word = "attributions" if self.signed else self.kind.label
-        self.most = self.kind.end(self.means)
-        self.names = masks_of(posterior)["row"].values
-
-    def image(self, place: int) -> Pixels:
-        return as_colours(self.geometry.images[place], self.ends)
-
-    def map_of(self, place: int) -> Pixels:
-        return self.tint(self.image(place), self.means[place])
-
-    def tint(self, colours: Pixels, values: NDArray[Any]) -> Pixels:
-        return tinted(colours, self.geometry.on_pixels(values), self.most, self.signed)
 
     def group(self, group: RowGroup) -> dict[str, Any]:
         """Tiles of rows under a heading."""
@@ -163,14 +143,13 @@ class _Maps:
         spread = row_spread(self.posterior, list(places))
         wide = self.geometry.on_pixels(spread.values)
         widest = widest_of(wide, self.most)
-        masks = masks_of(self.posterior)[mask_means(self.posterior).attrs["site"]].values
+        draws = min(ROW_DRAWS, self.masks.shape[0] * self.masks.shape[1])
         for line, place in enumerate(places):
             title = row_title(self.names[place])
             start = title[0].upper() + title[1:]
             unsure = colormaps["Oranges"](np.nan_to_num(wide[line]) / widest)[..., :3]
-            image = self.image(place)
             tiles = [
-                tile([image], f"{start}: the image", ["the image"]),
+                tile([self.image(place)], f"{start}: the image", ["the image"]),
                 tile([self.map_of(place)], f"{start}: its {self.word}", [self.word]),
                 tile(
                     [unsure],
@@ -178,14 +157,8 @@ class _Maps:
                     [f"{spread.label}, from 0 to {widest:.2g}"],
                 ),
             ]
-            drawn = masks[:, :, place]
-            for i in range(min(ROW_DRAWS, drawn.shape[0] * drawn.shape[1])):
-                keep = drawn[i % len(drawn), i // len(drawn)]
-                picture = (
-                    self.tint(image, keep)
-                    if self.signed
-                    else only_kept(image, self.geometry.on_pixels(keep))
-                )
+            for number in range(draws):
+                keep, picture = self.draw(place, number)
                 kept = "" if self.kind is not PROBABILITY else f", {int(keep.sum())} kept"
                 alt = f"{start}: a draw of its mask{kept}"
                 tiles.append(tile([picture], alt, [f"a draw{kept}"]))
