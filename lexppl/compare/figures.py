@@ -14,6 +14,7 @@ from scipy.stats import norm, rankdata, t
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from lexppl.distributions.masks import largest_entries
 from lexppl.evaluation import encode_meter, selection_scores
 from lexppl.evaluation.judges import TRAINING, EvalX
 from lexppl.evaluation.prediction import prediction_scores
@@ -25,10 +26,9 @@ def top_masks(importances: Tensor, sizes: int | Tensor, *, seed: int = 0) -> Ten
     """Masks `(B, G)` of each row's k highest entries, k one number or `(B,)`, ties by lot."""
     generator = torch.Generator().manual_seed(seed)
     lot = torch.rand(importances.shape, generator=generator).argsort(1).to(importances.device)
-    order = importances.gather(1, lot).argsort(dim=1, descending=True, stable=True)
-    place = lot.gather(1, order).argsort(1)
-    most = sizes[:, None].to(importances.device) if isinstance(sizes, Tensor) else sizes
-    return (place < most).to(importances.dtype)
+    most = sizes.to(importances.device) if isinstance(sizes, Tensor) else sizes
+    shuffled = largest_entries(importances.gather(1, lot), most)
+    return torch.empty_like(shuffled).scatter(1, lot, shuffled)
 
 
 Values = NDArray[np.float64]

@@ -45,11 +45,7 @@ def check_tables(grouping: Grouping | None, **tables: Tensor) -> None:
 
 def grouped_importances(attributions: Tensor, grouping: Grouping | None) -> Tensor:
     """Importances of mask entries `(B, G)`, `I_g = Σ_{d in g} |a_d|` of attributions `(B, D)`."""
-    size = attributions.abs()
-    if grouping is None:
-        return size
-    total = size.new_zeros(len(size), grouping.entries)
-    return total.index_add_(1, grouping.index.to(size.device), size)
+    return attributions.abs() if grouping is None else grouping.sums(attributions.abs())
 
 
 def black_box_of(model: Any) -> BlackBox:

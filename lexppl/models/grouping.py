@@ -191,7 +191,8 @@ class Grouping(Configured, nn.Module):
         """Sums over the features of each entry: `(…, *event)` to `(…, G)`."""
         batch = values.shape[: values.dim() - len(self.event_shape)]
         summed = values.new_zeros(*batch, self.entries)
-        return summed.index_add(-1, self.index, values.reshape(*batch, len(self.index)))
+        index = self.index.to(values.device)
+        return summed.index_add(-1, index, values.reshape(*batch, len(index)))
 
 
 def are_indicators(x: Tensor) -> bool:

@@ -14,7 +14,6 @@ from torch import Tensor
 from lexppl.argument_checks import finite_float, int_at_least, int_between, shaped
 from lexppl.distributions.gradients import may_carry_gradient
 from lexppl.models.imputers.imputer import (
-    POINTS,
     HiddenFeatures,
     Imputer,
     TensorOrShape,
@@ -169,12 +168,6 @@ class ComponentDistribution(HiddenFeatures):
             alone = (self._own_scores().log_softmax(-1) + each).logsumexp(-1)
             log_prob = log_prob + torch.where(apart, alone, 0).sum(-1)
         return log_prob
-
-    def log_prob(self, value: Tensor) -> Tensor:
-        """The log-density of a whole draw, which a boolean `keep` does not have."""
-        if not self._soft:
-            raise NotImplementedError(POINTS)
-        return super().log_prob(value)
 
     def _flat(self, value: Tensor) -> Tensor:
         events = len(self.event_shape)

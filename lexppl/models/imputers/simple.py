@@ -180,11 +180,8 @@ class GaussianImputer(Imputer):
                 f"scale must be positive; its smallest value is {float(self.scale.min()):g}. Use "
                 "a ConstantImputer for features that must not vary"
             )
-        if self.mean.ndim and self.scale.ndim and self.mean.shape != self.scale.shape:
-            raise ValueError(
-                "mean and scale must have the same shape, or be numbers; mean has "
-                f"{tuple(self.mean.shape)} and scale {tuple(self.scale.shape)}"
-            )
+        if self.mean.ndim and self.scale.ndim:
+            shaped("scale", self.scale, self.mean.shape, note="as mean, or be a number")
         self.event_shape = torch.Size(broadcast_shape(self.mean.shape, self.scale.shape)) or None
 
     @classmethod
