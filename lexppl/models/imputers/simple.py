@@ -206,8 +206,8 @@ class GaussianImputer(Imputer):
     def hidden_distribution(self, x: Tensor, keep: Tensor) -> TorchDistribution:
         """Independent Gaussians, event shape `event`."""
         event = x.shape[1:]
-        own = _Normal(self.mean.expand(event), self.scale.expand(event), validate_args=False)
-        return own.to_event(len(event))
+        entries = _Normal(self.mean.expand(event), self.scale.expand(event), validate_args=False)
+        return entries.to_event(len(event))
 
 
 class _Normal(dist.Normal):
