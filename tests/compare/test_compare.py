@@ -32,6 +32,7 @@ from lexppl.inference import CollapseWarning, NestedIWAE
 from lexppl.inference.objective.objective import Linear
 from lexppl.models import Grouping
 from lexppl.systems import lex
+from tests.refusals import refused
 
 BOUNDS = ("_lower", "_upper")
 FAILURE = 1e-6
@@ -339,8 +340,7 @@ def test_compare_refuses_before_any_fit(monkeypatch):
     monkeypatch.setattr(module, "fit_predictor", fitted)
     monkeypatch.setattr(module, "fit_evalx", fitted)
     for name in ("shap", "lime", "saliency"):
-        with pytest.raises(ImportError, match=r"lexppl\[compare\]"):
-            compare([name], (X, Y), (X, Y))
+        refused(r"lexppl\[compare\]", compare, [name], (X, Y), (X, Y), error=ImportError)
 
 
 @pytest.mark.complete

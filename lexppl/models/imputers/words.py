@@ -29,7 +29,7 @@ def check_words(words: Tensor, vocabulary_size: int) -> None:
         advice = (
             ""
             if first.is_integer()
-            else ". A word has no half: hide words by PaddingImputer(), or by a law of words"
+            else ": fractional masks of texts need PaddingImputer(), or a law of words"
         )
         raise ValueError(
             f"texts are rows of word numbers, whole and from 0 to {vocabulary_size - 1}; there is "
@@ -72,7 +72,7 @@ class ClassChain:
 class HiddenWords(HiddenFeatures):
     """`p(w_H | w_S) = p(w) / p(w_S)` of texts `(B, T)` exactly, with `p(w) = Π_t Σ_c p(c | w_{t−1})
     p(w_t | c)`, by forward–backward in T steps; `N T C` numbers for N texts with masks of their
-    own. A text's length is no secret: padding is never a word, and no word padding."""
+    own. Padding stays visible: it is never imputed, and no word becomes padding."""
 
     def __init__(self, x: Tensor, kept: Tensor, chain: ClassChain) -> None:
         shape = torch.Size(broadcast_shape(x.shape, kept.shape))
