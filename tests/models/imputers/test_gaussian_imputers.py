@@ -281,7 +281,7 @@ NAN, ZERO, CONDITIONAL = float("nan"), torch.zeros(2), ConditionalGaussianImpute
         (lambda: ConstantImputer(torch.ones(2) * 1j), TypeError, "value must be real"),
         (lambda: GaussianImputer(scale=0.0), ValueError, "scale must be positive"),
         (lambda: GaussianImputer(scale=[1.0, -1.0]), ValueError, "smallest value is -1"),
-        (lambda: GaussianImputer([0.0], [1.0, 1.0]), ValueError, "the same shape"),
+        (lambda: GaussianImputer([0.0], [1.0, 1.0]), ValueError, "as mean, or be a number"),
         (lambda: GaussianImputer(float("inf")), ValueError, "mean must be finite"),
         (lambda: MarginalImputer(torch.ones(0, 3)), ValueError, r"\(N, \*event\), none of them 0"),
         (lambda: MarginalImputer(torch.ones(3)), ValueError, r"shape \(N, \*event\)"),
