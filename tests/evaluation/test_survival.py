@@ -362,5 +362,5 @@ def test_concordance_by_hand_and_what_is_refused():
         concordance_index(torch.zeros(2), y[1:2].expand(2, 2))
     with pytest.raises(ValueError, match=r"risk must have shape \(N,\)"):
         concordance_index(torch.zeros(4, 1), y)
-    with pytest.raises(ValueError, match="both be finite"):
+    with pytest.raises(ValueError, match="risk must be finite"):
         concordance_index(torch.tensor([0.0, 1.0, torch.nan, 1.0]), y)
