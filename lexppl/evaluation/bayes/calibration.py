@@ -281,7 +281,24 @@ def calibration(
     seed: int = 0,
     progress: bool = True,
 ) -> Calibration:
-    """Simulation-based calibration of an inference, on a program of your own:
+    """Simulation-based calibration of an inference, on a program of your own.
+
+    Use it to test whether an inference gives the right posterior of your program: data are
+    simulated for which the truth is known. `alarms()` of the result names what is not calibrated.
+
+    Example:
+        >>> import pyro, pyro.distributions as dist
+        >>> def program(x, y=None):
+        ...     mean = pyro.sample("mean", dist.Normal(0.0, 1.0))
+        ...     with pyro.plate("data", len(x)):
+        ...         pyro.sample("y", dist.Normal(mean, 1.0), obs=y)
+        >>> def narrow(x, y, seed):
+        ...     noise = torch.randn(99, generator=torch.Generator().manual_seed(seed))
+        ...     return {"mean": y.sum() / (1 + len(y)) + noise * 0.5 * (1 + len(y)) ** -0.5}
+        >>> calibration(program, torch.zeros(5, 1), narrow, progress=False).alarms()
+        {'mean': 'too narrow'}
+
+    Parameters and data are drawn from the program, and draws given these data by the inference:
 
         θ*_n ~ p(θ),  y_n ~ p(y | x, θ*_n),  θ_n1 … θ_nS ~ q(θ | x, y_n),
         rank_n = #{s: θ_ns < θ*_n}.
@@ -310,18 +327,6 @@ def calibration(
         FloatingPointError: draws or quantities that are not finite.
 
     Source: Talts et al. (2018); Modrák et al. (2023) for quantities that read the data.
-
-    Example:
-        >>> import pyro, pyro.distributions as dist
-        >>> def program(x, y=None):
-        ...     mean = pyro.sample("mean", dist.Normal(0.0, 1.0))
-        ...     with pyro.plate("data", len(x)):
-        ...         pyro.sample("y", dist.Normal(mean, 1.0), obs=y)
-        >>> def narrow(x, y, seed):
-        ...     noise = torch.randn(99, generator=torch.Generator().manual_seed(seed))
-        ...     return {"mean": y.sum() / (1 + len(y)) + noise * 0.5 * (1 + len(y)) ** -0.5}
-        >>> calibration(program, torch.zeros(5, 1), narrow, progress=False).alarms()
-        {'mean': 'too narrow'}
     """
     simulations = int_at_least("simulations", simulations)
     draws = int_at_least("draws", draws, 2)
