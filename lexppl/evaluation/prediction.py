@@ -145,9 +145,11 @@ def prediction_scores(
     """
     responses = y.is_floating_point()
     (rows,) = shaped("y", y, "N", filled=True)
-    kind = "means of responses" if responses else "probabilities of labels, of one replicate"
+    kind = "probabilities of one replicate where y holds labels"
+    if responses:
+        kind = "means where y holds responses; labels have an integer type"
     form = (rows,) if responses else (rows, "C")
-    classes = shaped("predictions", predictions, form, note=f"{kind}, as y is {y.dtype}")[-1]
+    classes = shaped("predictions", predictions, form, note=kind)[-1]
     if log_likelihood is not None:
         shaped("log_likelihood", log_likelihood, y.shape)
     refuse_not_finite("predictions", predictions)

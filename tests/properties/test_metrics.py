@@ -53,7 +53,7 @@ def test_scores_of_responses(data, rows, dtype, layout):
     same(
         scores, prediction_scores(laid_out(means, layout).to(dtype), laid_out(y, layout).to(dtype))
     )
-    refused("means of responses", prediction_scores, means[:, None], y)
+    refused("means where y holds responses", prediction_scores, means[:, None], y)
 
 
 @EXAMPLES
