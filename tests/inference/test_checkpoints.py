@@ -49,6 +49,7 @@ from lexppl.sealed_files import checksum_of
 from lexppl.systems import lex, real_x
 from tests.inference.builders import Line, explainer, table
 from tests.processes import exit_code_of, kill, killed_after
+from tests.refusals import refused
 
 X, Y = table(90)
 SMALL = {"hidden": (6,), "predictor_hidden": (6,)}
@@ -406,8 +407,7 @@ class Odd(Sampler):
 )
 def test_what_cannot_be_put_back_is_refused_before_any_step(settings, told, tmp_path):
     usual = {"train": (X, Y), "valid": (X, Y), **QUICK, "callbacks": [killed_at(0)], **settings}
-    with pytest.raises(TypeError, match=re.escape(told)):
-        fit(program(), checkpoint=tmp_path, **usual)
+    refused(re.escape(told), fit, program(), error=TypeError, checkpoint=tmp_path, **usual)
     assert not states(tmp_path)
 
 

@@ -9,6 +9,7 @@ from lexppl.inference import fit
 from lexppl.models import CopulaImputer, MarginalImputer
 from lexppl.models.imputers.copula import indicator_columns
 from lexppl.systems import l2x
+from tests.refusals import refused
 
 LOADINGS = torch.tensor([[0.9, 0.0], [0.6, 0.5], [-0.7, 0.4], [0.0, 0.8]], dtype=torch.double)
 DRAWS = 20_000
@@ -129,13 +130,11 @@ def test_levels_are_drawn_whole_and_depend():
 
 def test_refusals():
     x = normal_rows(50)
-    with pytest.raises(ValueError, match=r"factors must be .*3"):
-        CopulaImputer.fit(x, factors=4)
+    refused(r"factors must be .*3", CopulaImputer.fit, x, factors=4)
     with pytest.raises(ValueError, match="as there are 4 columns"):
         CopulaImputer(torch.zeros(5, 3), LOADINGS, torch.zeros(0, 2), [[0], [1], [2], [3]], [0] * 4)
     given = exact_margins()(x, torch.zeros(4, dtype=torch.double))
-    with pytest.raises(NotImplementedError, match="have no density"):
-        given.log_prob(x)
+    refused("have no density", given.log_prob, x, error=NotImplementedError)
 
 
 @pytest.mark.parametrize("replicates", [1, 2])

@@ -35,6 +35,7 @@ from lexppl.models import (
     SiteOffsets,
 )
 from lexppl.saving.description import describe
+from tests.refusals import refusals
 
 G = 3
 EXACT = NestedIWAE(math.inf, estimator=Enumerate())
@@ -239,28 +240,22 @@ def test_a_fit_and_its_files(name, replicates, tmp_path):
     assert masks[0].shape == (replicates, 3, 5, 4) and (masks[0] == masks[1]).all()
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: BetaBernoulliSelector(Silent(), 0.0), "a must be"),
-        (lambda: RandomSizeSelector(Silent(), []), "probability above 0"),
-        (lambda: RandomSizeSelector(Silent(), [0.5, -0.5]), "a probability of sizes"),
-        (lambda: RandomSizeSelector(Silent(), [1.0] * 4)(torch.zeros(1, 2)), "at most G = 2"),
-        (lambda: PriorLogits(Silent(), [math.inf]), "a log-odds"),
-        (
-            lambda: PriorLogits(Silent(), [1.0])(torch.zeros(1, 2)),
-            r"output must have shape \(…, 1\); the shape is \(1, 2\)",
-        ),
-        (lambda: HorseshoeLinear(2, 2, scale=0.0), "scale"),
-        (lambda: SiteOffsets(Silent(), 4, 2, column=-1), "column"),
-        (lambda: CostPenalty([]), "none is given"),
-        (lambda: CostPenalty([-1.0]), "a cost"),
-        (
-            lambda: CostPenalty([1.0])(dist.Bernoulli(torch.full((1, 2), 0.5)).to_event(1), None),
-            "costs has 1 entries, masks have 2",
-        ),
-    ],
+test_what_cannot_be_is_refused = refusals(
+    (lambda: BetaBernoulliSelector(Silent(), 0.0), "a must be"),
+    (lambda: RandomSizeSelector(Silent(), []), "probability above 0"),
+    (lambda: RandomSizeSelector(Silent(), [0.5, -0.5]), "a probability of sizes"),
+    (lambda: RandomSizeSelector(Silent(), [1.0] * 4)(torch.zeros(1, 2)), "at most G = 2"),
+    (lambda: PriorLogits(Silent(), [math.inf]), "a log-odds"),
+    (
+        lambda: PriorLogits(Silent(), [1.0])(torch.zeros(1, 2)),
+        r"output must have shape \(…, 1\); the shape is \(1, 2\)",
+    ),
+    (lambda: HorseshoeLinear(2, 2, scale=0.0), "scale"),
+    (lambda: SiteOffsets(Silent(), 4, 2, column=-1), "column"),
+    (lambda: CostPenalty([]), "none is given"),
+    (lambda: CostPenalty([-1.0]), "a cost"),
+    (
+        lambda: CostPenalty([1.0])(dist.Bernoulli(torch.full((1, 2), 0.5)).to_event(1), None),
+        "costs has 1 entries, masks have 2",
+    ),
 )
-def test_what_cannot_be_is_refused(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()
