@@ -196,11 +196,7 @@ class Named(nn.Module):
 
 
 test_refused_before_any_training = refusals(
-    (
-        [explainer(), explainer()],
-        ReplicateData([data(0)] * 3),
-        "2 models, 3 data sets",
-    ),
+    ([explainer(), explainer()], ReplicateData([data(0)] * 3), "2 models, 3 data sets"),
     ([], data(0), "empty"),
     ([explainer(), Named("a")], data(0), "same parts"),
     ([Named("a"), Named("b")], data(0), "they differ in 'kind' of Named"),

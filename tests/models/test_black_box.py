@@ -225,12 +225,7 @@ test_bad_arguments_are_refused = refusals(
     (FITTED, {"task": "regression"}, ValueError, "is for classification"),
     (FITTED, {"task": "ranking"}, ValueError, "task must be one of"),
     (FITTED, {"classes": 2}, ValueError, r"must have labels 0 to 1; it has \[0, 1, 2\]"),
-    (
-        FITTED,
-        {"classes": 1},
-        ValueError,
-        "classes must be a whole number of at least 2",
-    ),
+    (FITTED, {"classes": 1}, ValueError, "classes must be a whole number of at least 2"),
     (FITTED, {"classes": "abc"}, ValueError, "a number or several"),
     (FITTED, {"classes": ("a", "a")}, ValueError, "several different labels"),
     (FITTED, {"classes": ("2", "1", "0")}, ValueError, "the two disagree"),

@@ -148,10 +148,7 @@ def law_of(**changes):
 
 
 test_wrong_laws = refusals(
-    (
-        lambda: BigramImputer(**law_of(words=torch.ones(2, 5))),
-        r"to_class must have shape \(5, 2\)",
-    ),
+    (lambda: BigramImputer(**law_of(words=torch.ones(2, 5))), r"to_class must have shape \(5, 2\)"),
     (lambda: BigramImputer(**law_of(to_class=torch.ones(V, C))), "to_class must have prob"),
     (
         lambda: BigramImputer(**law_of(words=torch.full((C, V), 1 / V))),
