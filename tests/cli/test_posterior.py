@@ -69,7 +69,6 @@ def test_chains_are_chains_in_all_that_is_written(table, capsys):
 
 
 @pytest.mark.complete
-@pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
 def test_modes_from_several_starts_are_called_no_posterior(table, capsys):
     assert explained(table, "--inference", "ensemble") == 0
     told = capsys.readouterr()
@@ -79,7 +78,6 @@ def test_modes_from_several_starts_are_called_no_posterior(table, capsys):
 
 
 @pytest.mark.complete
-@pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
 def test_a_guide_that_still_moves_is_told(table, capsys):
     assert explained(table, "--guide", "normal", "--epochs", "2") == 0
     told = capsys.readouterr()

@@ -1,7 +1,6 @@
 """Schedules and units of the annealing: value and gradient towards a rate of keeping, entropy."""
 
 import math
-import warnings
 from functools import partial
 
 import numpy as np
@@ -13,7 +12,6 @@ from torch.distributions import kl_divergence
 from lexppl import fit
 from lexppl.effects import Progress
 from lexppl.inference import (
-    CollapseWarning,
     LeaveOneOut,
     Linear,
     NestedIWAE,
@@ -82,7 +80,6 @@ def test_number_kept_falls_geometrically_from_all_to_k(progress, kept):
         assert KSubsetSelector(MLP(3, 16), 2)(X).k == 2
 
 
-@pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
 def test_systems_of_a_k_each_fall_to_their_own():
     systems = [lex(8, classes=2, k=k, folds=1, **SMALL) for k in (1, 4)]
     given = torch.randn(40, 8, generator=torch.Generator().manual_seed(0)), torch.arange(40) % 2
@@ -110,9 +107,7 @@ def test_product_of_two_of_sixteen_is_found_where_the_number_kept_falls(seed):
 
     assert kept() > 0.95
     # Of two of sixteen from the first step on the predictor learns nothing.
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", CollapseWarning)
-        assert kept(objective=annealed()) < 0.5
+    assert kept(objective=annealed()) < 0.5
 
 
 def test_a_selector_starts_at_its_rate():

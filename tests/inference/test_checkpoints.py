@@ -222,7 +222,6 @@ def fitted(case, **more):
 
 @pytest.mark.complete(but=3)
 @pytest.mark.filterwarnings("ignore::lexppl.inference.NotSettledWarning")
-@pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
 @pytest.mark.filterwarnings("ignore:.* had a loss or gradient that is not finite")
 @pytest.mark.parametrize("case", CASES)
 def test_what_goes_on_is_what_was_never_stopped(case, tmp_path):

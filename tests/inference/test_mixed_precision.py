@@ -298,7 +298,6 @@ class Scores(nn.Module):
         return self.weight.expand(len(x), 4)
 
 
-@pytest.mark.filterwarnings("ignore::lexppl.inference.training.diagnostics.CollapseWarning")
 def test_what_has_no_such_product_is_refused():
     with pytest.raises(ValueError, match="keeps weights and sums in float32"):
         fit(explainer().double(), (X.double(), Y), **FIT, **MIXED)

@@ -18,8 +18,6 @@ from tests.refusals import refused
 ROWS, SYSTEM = table(), lex(3, classes=2, **SMALL)
 SHORT = {"epochs": 3, "batch_size": 20, "progress": False}
 
-pytestmark = pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
-
 
 def scalars(folder):
     """`{tag: [(step, value), …]}` as TensorBoard reads it."""

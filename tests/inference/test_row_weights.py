@@ -395,7 +395,6 @@ def test_drawn_weights_are_by_seed_and_replicate_and_leave_other_draws_alone():
 
 
 @pytest.mark.parametrize("name", list(METHODS))
-@pytest.mark.filterwarnings("ignore:collapse")
 def test_every_method_can_be_weighted(name):
     x = torch.randn(60, 3, generator=torch.Generator().manual_seed(0))
     black_box = Predictor(MLP(3, 2, (4,), seed=0), CategoricalLikelihood())

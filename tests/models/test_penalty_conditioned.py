@@ -32,8 +32,6 @@ from lexppl.systems import invase, lex, real_x
 from lexppl.tabular.missing_values import with_missing
 from tests.refusals import refusals, refused
 
-pytestmark = pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
-
 LOW, HIGH = 0.005, 0.32
 
 

@@ -261,7 +261,6 @@ def frozen_statistics(make, **options):
     return seen
 
 
-@pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
 @pytest.mark.parametrize("replicates", [1, 2])
 @pytest.mark.parametrize("make", [real_x, fastshap])
 def test_a_predictor_that_is_not_learned_keeps_its_statistics(make, replicates):

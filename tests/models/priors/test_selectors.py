@@ -2,7 +2,6 @@
 
 import copy
 import math
-import warnings
 
 import pyro
 import pyro.distributions as dist
@@ -16,7 +15,7 @@ from lexppl import explain, fit, load, save
 from lexppl.distributions import beta_binomial_sizes
 from lexppl.effects import weights_with_priors
 from lexppl.explanation.reading.masks import masks_of
-from lexppl.inference import CollapseWarning, Enumerate, NestedIWAE
+from lexppl.inference import Enumerate, NestedIWAE
 from lexppl.inference.contexts import keep_parameters_local, program_settings
 from lexppl.models import (
     LEX,
@@ -222,17 +221,15 @@ def test_a_fit_and_its_files(name, replicates, tmp_path):
     model = LEX(SELECTORS[name](), ConstantImputer(0.0), predictor, [CostPenalty([0.01] * 4)])
     latents = weights_with_priors(model)
     guide = AutoNormal(pyro.poutine.block(model, expose=latents)) if latents else None
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", CollapseWarning)
-        result = fit(
-            model,
-            (SITED, Y),
-            guide=guide,
-            objective=NestedIWAE(2),
-            epochs=2,
-            replicates=replicates,
-            progress=False,
-        )
+    result = fit(
+        model,
+        (SITED, Y),
+        guide=guide,
+        objective=NestedIWAE(2),
+        epochs=2,
+        replicates=replicates,
+        progress=False,
+    )
     save(result, tmp_path)
     again = load(tmp_path, guide=(lambda: copy.deepcopy(guide)) if guide else None)
     assert describe(again.model) == describe(result.model)
