@@ -23,7 +23,7 @@ from lexppl.data import load
 from lexppl.models import MLP
 from lexppl.models.imputers import imputer_of
 from lexppl.models.regimes import regime_targets
-from lexppl.systems.registry import Settings, system_for
+from lexppl.systems.registry import system_for
 from tests.refusals import refused
 
 NO_INTS = [True, False, np.True_, 1.0, np.float64(1.0), "1", None, 1j, [1], torch.tensor(1)]
@@ -93,7 +93,10 @@ def test_messages_say_of_what_and_what_else():
 TABLE, LABELS = np.random.default_rng(0).normal(size=(40, 3)), np.arange(40) % 2
 TABLES = (torch.zeros(4, 3), torch.arange(4) % 2), (torch.zeros(4, 3), torch.arange(4) % 2)
 NEAR = {
-    "method": (lambda: system_for("invse", Settings(3, 2)), "'invse': did you mean 'invase'?"),
+    "method": (
+        lambda: system_for("invse", {"features": 3, "classes": 2}),
+        "'invse': did you mean 'invase'?",
+    ),
     "estimator": (lambda: ExplainerClassifier("invse").fit(TABLE, LABELS), "mean 'invase'?"),
     "compared": (lambda: compare(["shapp"], *TABLES), "'shapp': did you mean 'shap'?"),
     "imputer": (lambda: imputer_of("marginl", torch.zeros(5, 3), 0), "'marginl': did you .*nal'?"),

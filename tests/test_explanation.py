@@ -613,7 +613,7 @@ X, Y = rows(6)
         ({"y": torch.tensor(1)}, "one value for each row"),
         (
             {"y": torch.ones(6, 3) / 3},
-            r"shape \(N, 2\) for classes=2; it has shape \(6, 3\)",
+            r"\(N, 2\), labels, or .* for classes=2; the shape is \(6, 3\)",
         ),
         ({"y": torch.ones(6, 2)}, "sum to 1; 6 of 6"),
         ({"draws": -1}, "draws must be a whole number of at least 0; it is -1"),

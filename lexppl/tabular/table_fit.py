@@ -36,7 +36,7 @@ from lexppl.inference.training.watch import Callback, Progress
 from lexppl.models import CopulaImputer, tree_predictor
 from lexppl.models.regimes import frozen
 from lexppl.summary import Summarised, Summary
-from lexppl.systems.registry import Settings, system_for
+from lexppl.systems.registry import system_for
 from lexppl.tabular.encoded_rows import MOST_JUDGED, EncodedRows, repeated_rows
 from lexppl.tabular.fit_plan import FitPlan
 from lexppl.tabular.global_posterior import fit_posterior, with_prior_scale
@@ -140,11 +140,16 @@ def fit_table(
     Warns:
         BehindWarning: the fit is still behind.
     """
-    rows = rows.at_most(None, MOST_JUDGED, plan.seed)
+    rows = rows.with_valid_at_most(MOST_JUDGED, plan.seed)
     _refuse_rows(plan, rows)
     reference = full
     if not plan.needs_full_predictor or black_box is not None:
         full = None
+    elif rows.folds is not None:
+        raise ValueError(
+            "in folds a predictor that was fitted before has learned from rows that other "
+            "replicates hold out: hold rows out from all, or take a regime whose predictor learns"
+        )
     elif full is None:
         full = fit_full_predictor(plan, rows, progress, below(checkpoint, "predictor"))
     if full is not None and (
@@ -183,7 +188,7 @@ def _refuse_rows(plan: FitPlan, rows: EncodedRows) -> None:
 def _fitted(
     plan: FitPlan,
     rows: EncodedRows,
-    settings: Settings,
+    settings: Mapping[str, Any],
     checkpoint: Checkpoints | None,
     progress: Progress,
     watch: Watch | None,
@@ -226,10 +231,10 @@ def _fitted(
         fitted = _at_penalty(TableFit(plan, result), rows, reference)
         if reference is not None and _goes_on(fitted, rows, reference):
             plan = replace(plan, regime=Regime.FIXED_IN_SITU, predictor_kind=NETWORK)
-            settings = replace(settings, likelihood=None)
+            settings = {**settings, "likelihood": None}
             networks = reference.network.result.models
             systems = [
-                _system(plan, rows, replace(settings, predictor=frozen(network.predictor)))
+                _system(plan, rows, {**settings, "predictor": frozen(network.predictor)})
                 for network, _ in zip(cycle(networks), range(plan.replicates), strict=False)
             ]
             training["checkpoint"] = below(checkpoint, "explainer at full masks")
@@ -347,7 +352,7 @@ def _settings(
     black_box: nn.Module | None,
     predictor: nn.Module | None,
     imputer: nn.Module | None,
-) -> Settings:
+) -> dict[str, Any]:
     classes = None if rows.class_names is None else len(rows.class_names)
     penalty: Any = plan.penalty if plan.penalties is None else plan.penalties
     if predictor is None and plan.predictor_kind not in (NETWORK, AUTO_PREDICTOR):
@@ -363,18 +368,18 @@ def _settings(
             stacklevel=3,
         )
     alike = ("k", "masks", "imputations", "folds", "unit", "hidden")
-    return Settings(
-        features=rows.grouping.features,
-        classes=classes,
-        penalty=penalty,
-        black_box=black_box,
-        predictor=predictor,
-        imputer=imputer,
-        likelihood=likelihood,
-        grouping=rows.grouping,
-        predictor_hidden=plan.own_predictor_hidden,
+    return {
+        "features": rows.grouping.features,
+        "classes": classes,
+        "penalty": penalty,
+        "black_box": black_box,
+        "predictor": predictor,
+        "imputer": imputer,
+        "likelihood": likelihood,
+        "grouping": rows.grouping,
+        "predictor_hidden": plan.own_predictor_hidden,
         **{name: getattr(plan, name) for name in alike},
-    )
+    }
 
 
 def _counted(plan: FitPlan, rows: EncodedRows) -> Tensor:
@@ -383,7 +388,7 @@ def _counted(plan: FitPlan, rows: EncodedRows) -> Tensor:
     return x if weights is None else repeated_rows(x, weights[0], plan.seed)
 
 
-def _system(plan: FitPlan, rows: EncodedRows, settings: Settings) -> System:
+def _system(plan: FitPlan, rows: EncodedRows, settings: Mapping[str, Any]) -> System:
     x = rows.train[0]
     system = method_system(plan, settings, x)
     if plan.posterior is not None:
@@ -391,7 +396,7 @@ def _system(plan: FitPlan, rows: EncodedRows, settings: Settings) -> System:
     return with_missing(system, rows.markers).to(x.device, x.dtype) if rows.markers else system
 
 
-def method_system(plan: FitPlan, settings: Settings, x: Tensor) -> System:
+def method_system(plan: FitPlan, settings: Mapping[str, Any], x: Tensor) -> System:
     """The system of a plan's method for rows such as x; a given learning rate replaces the method's
     optimizers by Adam."""
     with seeded(plan.seed):

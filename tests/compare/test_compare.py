@@ -215,7 +215,7 @@ def test_refused_before_any_fit(monkeypatch):
 
 def test_importances_are_checked_by_name(judge):
     train, test = data(), data(20, seed=1)
-    with pytest.raises(ValueError, match=r"'mine' must be .* shape \(20, 4\).*\(20, 5\)"):
+    with pytest.raises(ValueError, match=r"'mine' must have shape \(20, 4\).*\(20, 5\)"):
         compare({"mine": lambda x: x}, train, test, judge=judge)
     with pytest.raises(ValueError, match="importances of 'mine' must be numbers"):
         compare({"mine": lambda x: x[:, :4] * math.nan}, train, test, judge=judge)

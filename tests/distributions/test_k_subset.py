@@ -311,7 +311,7 @@ def test_independent_bernoullis_are_another_law() -> None:
     independent = dist.Bernoulli(logits=logits).to_event(1)
     assert (independent.mean - mean).abs().max() > 0.01
     assert (independent.entropy() - entropy).abs().max() > 0.01
-    tilted = dist.Bernoulli(logits=logits + KSubset(logits, 3)._rows._tilted()[0].unsqueeze(-1))
+    tilted = dist.Bernoulli(logits=logits + KSubset(logits, 3)._tilted()[0].unsqueeze(-1))
     assert (tilted.mean - mean).abs().max() > 0.01
 
 

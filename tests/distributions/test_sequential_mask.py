@@ -490,8 +490,8 @@ def test_a_start_is_of_all_rows_or_one_and_its_program_keeps_it():
 
 test_a_wrong_start_is_refused = refusals(
     ({"start": torch.zeros(3)}, r"start must have shape \(2, 4\)"),
-    ({"start": torch.zeros(5, 4)}, r"it is \(5, 4\)"),
-    ({"context": torch.zeros(3, 1)}, r"context must have shape \(2, 'C'\)"),
+    ({"start": torch.zeros(5, 4)}, r"the shape is \(5, 4\)"),
+    ({"context": torch.zeros(3, 1)}, r"context must have shape \(2, C\), or \(C,\)"),
     ({"start": torch.full((4,), 0.5), "validate_args": True}, "must hold 0 and 1"),
     ({"start": torch.zeros(4), "explore_stop": 0.1}, "leave start out"),
     of=lambda options: SequentialMask(policy(), torch.zeros(2, 4).double(), G, **options),

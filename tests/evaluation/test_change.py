@@ -164,12 +164,15 @@ def test_models_names_and_groups_are_taken():
 @pytest.mark.parametrize(
     ("how", "message"),
     [
-        ({"b": A}, r"b must answer as a does, \(400, 2\)"),
-        ({"a": labels(A)[:9]}, r"of the 400 rows of x; its answers have shape \(9, 2\)"),
+        ({"b": A}, r"answers of b must have shape \(400, 2\), as a answers"),
+        (
+            {"a": labels(A)[:9]},
+            r"answers of a .* for the rows of x; the shape is \(9, 2\)",
+        ),
         ({"a": labels(A) * 2}, "probabilities that sum to 1"),
         ({"b": labels(A) * torch.nan}, "b must be finite"),
         ({"refits": [labels(A)] * 4}, "none, or 5 or more, not 4"),
-        ({"refits": [labels(A)] * 4 + [A]}, r"refits\[4\] must answer as a does"),
+        ({"refits": [labels(A)] * 4 + [A]}, r"answers of refits\[4\] must have shape \(400, 2\)"),
         ({"x": X[:, 0]}, "x must have shape"),
         ({"groups": FeatureGroups.alone(["x1"])}, "groups must be of 3 entries, not 1"),
         ({"a": torch.ones(400), "b": A}, "a gives the same response for every row"),

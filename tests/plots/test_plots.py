@@ -1,6 +1,7 @@
 """Pictures show the numbers that they claim to show, and leave matplotlib as it was."""
 
 import io
+import re
 import warnings
 
 import matplotlib as mpl
@@ -32,7 +33,7 @@ from lexppl.plots import (
     plot_importance,
     plot_row,
 )
-from lexppl.plots.style import BLUE, ORANGE
+from lexppl.plots.style import BLUE, ORANGE, as_svg, new_figure, plain
 from tests.refusals import refusals, refused
 
 
@@ -564,3 +565,23 @@ def test_levels_that_may_be_missing_are_not_told_from_x_alone():
         x, {"row": range(20), "input": inputs}, ("row", "input")
     )
     assert set(feature_values(made)) == {"job"}
+
+
+def test_an_svg_has_the_text_the_colours_and_no_name_of_another():
+    pages = []
+    for label in ("nats <b>", "gain"):
+        figure, axes = new_figure(4.0, 3.0)
+        axes.plot([0.0, 1.0, 2.0], [0.0, np.nan, 1.0], "o-", color=BLUE)
+        axes.set_xlabel(label)
+        plain(axes, grid="y")
+        pages.append(as_svg(figure, f'likelihood against "{label}"'))
+        assert figure.number not in mpl.pyplot.get_fignums()
+    first, second = map(str, pages)
+    assert first.startswith(
+        '<svg class="chart" role="img" aria-label="likelihood against &#34;nats'
+    )
+    assert "<b>" not in first and ">nats &lt;b&gt;</text>" in first and "nan" not in first
+    assert "var(--up)" in first and "var(--line)" in first and BLUE.lower() not in first
+    names = [set(re.findall(r'id="([^"]+)"', page)) for page in (first, second)]
+    assert names[0] and not names[0] & names[1]
+    assert mpl.rcParams["svg.fonttype"] == "path"

@@ -12,7 +12,7 @@ from lexppl.inference.contexts import seeded
 from lexppl.models import Grouping
 from lexppl.models.predictor import table_predictor
 from lexppl.systems import METHODS
-from lexppl.systems.registry import Settings, system_for
+from lexppl.systems.registry import system_for
 from tests.refusals import refused
 
 ROWS = 120
@@ -28,7 +28,7 @@ def settings(name, classes=3, features=4, **options):
         model = table_predictor(features, classes, (5,))
     method = METHODS[name]
     given = {"k": 2 if method.needs("k") else None, "black_box": model, **SMALL, **options}
-    return Settings(features, classes, **given)
+    return {"features": features, "classes": classes, **given}
 
 
 @pytest.mark.complete(but=6)
@@ -129,7 +129,7 @@ def test_bad_numbers_are_refused_by_the_factory(name, bad):
     changed, message = BAD_SETTINGS[bad]
     good = settings(name)
     with pytest.raises((ValueError, TypeError), match=message):
-        system_for(name, Settings(**{**vars(good), **changed}))
+        system_for(name, {**good, **changed})
 
 
 @pytest.mark.parametrize("name", [n for n, m in METHODS.items() if m.takes("penalty")])

@@ -17,7 +17,7 @@ from lexppl.models import LEX, ConstantImputer, Grouping, MarginalImputer
 from lexppl.models.predictor import table_predictor
 from lexppl.systems import fastshap
 from lexppl.systems.fastshap import FastSHAP, TeacherTargets
-from lexppl.systems.registry import Settings, system_for
+from lexppl.systems.registry import system_for
 from tests.gradients.enumeration import threshold, z_scores
 from tests.refusals import refusals
 from tests.systems.discrete import interacting, minimise, stages_of
@@ -223,9 +223,9 @@ def test_what_is_explained_is_the_likeliest_class_and_y_is_the_surrogates(classe
     y = x[:, 0] if classes is None else (x[:, 0] > 0).long() + (x[:, 1] > 0).long()
     with seeded(1):
         model = table_predictor(4, classes, (5,))
-    settings = Settings(
-        4,
-        classes,
+    settings = dict(
+        features=4,
+        classes=classes,
         black_box=model,
         grouping=Grouping([0, 0, 1, 2]),
         hidden=(6,),

@@ -13,7 +13,7 @@ from lexppl.models import CategoricalLikelihood, Grouping, Predictor, flat_image
 from lexppl.models.architectures.base import TableArchitecture
 from lexppl.systems import METHODS, cxplain, cxplain_targets, lex, meed, senn
 from lexppl.systems.real_x import real_x
-from lexppl.systems.registry import Settings, system_for
+from lexppl.systems.registry import system_for
 from tests.refusals import refusals, refused
 
 SHAPE = (1, 8, 8)
@@ -42,7 +42,9 @@ def black_box(architecture, outputs=2):
 def system(name, architecture):
     method = METHODS[name]
     k = 2 if method.needs("k") else None
-    return system_for(method, Settings(architecture, 2, k=k, black_box=black_box(architecture)))
+    box = black_box(architecture)
+    given = {"features": architecture, "classes": 2, "k": k, "black_box": box}
+    return system_for(method, given)
 
 
 @pytest.mark.complete(but=6)
@@ -143,7 +145,10 @@ test_what_an_architecture_has_itself_is_not_given_beside_it = refusals(
     ),
     (lambda: lex(SHAPE, classes=2), r"or an architecture, such as images"),
     (lambda: lex(flat(), classes=2, k=5), "k must be a whole number from 1 to 4"),
-    (lambda: system_for("lex", Settings(flat(), 2, grouping=Grouping([0]))), "grouping="),
+    (
+        lambda: system_for("lex", dict(features=flat(), classes=2, grouping=Grouping([0]))),
+        "grouping=",
+    ),
 )
 
 

@@ -10,7 +10,7 @@ from lexppl.inference.contexts import seeded
 from lexppl.inference.objective.program import ParticleProgram
 from lexppl.models import MLP, CategoricalLikelihood, Grouping, NormalLikelihood
 from lexppl.systems import senn
-from lexppl.systems.registry import Settings, system_for
+from lexppl.systems.registry import system_for
 from lexppl.systems.senn import SENN
 from tests.refusals import refused
 from tests.systems.discrete import gradients_of, stages_of
@@ -103,7 +103,7 @@ def test_attributions_add_up_to_the_likeliest_logit():
 def test_an_explanation_has_attributions_by_group_and_its_own_evidence(classes):
     x = torch.randn(90, 3, generator=torch.Generator().manual_seed(0))
     y = x[:, 0] if classes is None else (x[:, 0] > 0).long() + (x[:, 1] > 0).long()
-    settings = Settings(3, classes, grouping=Grouping([0, 0, 1]), hidden=(6,))
+    settings = dict(features=3, classes=classes, grouping=Grouping([0, 0, 1]), hidden=(6,))
     result = fit(
         system_for("senn", settings), (x, y), epochs=2, replicates=2, batch_size=30, progress=False
     )

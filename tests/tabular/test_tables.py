@@ -332,7 +332,7 @@ def test_random_state(blobs):
             "LogisticRegression has a likelihood, or is called by predict_proba",
         ),
         ({"model": torch.nn.Linear(3, 3), "model_output": "logits"}, r"Linear fails.*\(120, 4\)"),
-        ({"model": torch.nn.Linear(4, 2), "model_output": "logits"}, r"it gave \(120, 2\)"),
+        ({"model": torch.nn.Linear(4, 2), "model_output": "logits"}, r"the shape is \(120, 2\)"),
         ({"model": torch.nn.Linear(4, 3), "model_output": "probabilities"}, "must give probabil"),
         (
             {"model": Predictor(MLP(4, 1, (2,)), NormalLikelihood())},

@@ -47,9 +47,9 @@ test_refused = refusals(
     ({"y": torch.ones(6).long()}, ValueError, "one class only: every row is 'b'"),
     ({"class_names": ("a",)}, ValueError, "at least two classes"),
     ({"class_names": ("a", "a", "b")}, ValueError, "class_names must differ.*'a'"),
-    ({"truth": torch.ones(6, 2, 4)}, ValueError, "truth must be torch.bool of .* torch.float"),
+    ({"truth": torch.ones(6, 2, 4)}, ValueError, "truth must be torch.bool; it is torch.float"),
     ({"truth": torch.ones(5, 2, 4).bool()}, ValueError, r"\(6, 2, 4\).* \(5, 2, 4\)"),
-    ({"row_names": ("one",)}, ValueError, "row_names must have 6 names.*it has 1"),
+    ({"row_names": ("one",)}, ValueError, r"row_names must have shape \(6,\).*\(1,\)"),
     of=lambda changed: ImageDataset(**parts_of(**changed)),
 )
 

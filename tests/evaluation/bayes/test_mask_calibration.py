@@ -135,7 +135,7 @@ class TwoMasks(PyroModule):
 test_what_cannot_be_checked_is_refused = refusals(
     (Shared(), None, {}, "rows share"),
     (TwoMasks(), None, {}, "one mask a row"),
-    (Masked(), lambda x, y, s: torch.zeros(99, 3), {}, "masks .S, 40, 3."),
+    (Masked(), lambda x, y, s: torch.zeros(99, 3), {}, "masks of infer must have shape .S, 40, 3."),
     (Masked(), lambda x, y, s: torch.zeros(9, 40, 3), {}, "gave 9 draws"),
     (Masked(), lambda x, y, s: torch.full((99, 40, 3), 2.0), {}, "program can draw"),
     (Masked(), None, {"quantities": {"a": lambda masks: masks}}, "quantity 'a'"),

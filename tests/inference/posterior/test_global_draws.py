@@ -65,7 +65,7 @@ def test_buffers_in_which_fits_differ_are_drawn_too(result):
 def test_what_is_no_draws_of_one_program_is_refused(result):
     several = quick(explainer(), (X, Y), replicates=2)
     assert several.as_draws().sampler.name == "deep ensemble"
-    refused("one fit is no draws", result.subset([0]).as_draws)
+    refused(r"as_draws\(\) needs two replicates", result.subset([0]).as_draws)
     refused("draws already, by bootstrap", result.as_draws().as_draws)
     refused("differ in name or shape", stacked_parameters, [explainer(), explainer(hidden=(5,))])
     models = [explainer(), explainer()]

@@ -253,6 +253,6 @@ test_what_cannot_be_is_refused = refusals(
     (lambda: CostPenalty([-1.0]), "a cost"),
     (
         lambda: CostPenalty([1.0])(dist.Bernoulli(torch.full((1, 2), 0.5)).to_event(1), None),
-        "costs has 1 entries, masks have 2",
+        r"masks must have shape \(…, 1\), an entry for each of costs; the shape is \(1, 2\)",
     ),
 )
