@@ -32,11 +32,9 @@ from lexppl.cli.options.checks import TEXTS, kind_of_data
 from lexppl.cli.options.plan_options import typed_settings
 from lexppl.cli.report.data import RowsReport
 from lexppl.cli.report.image_text_parts import ranked_words
-from lexppl.cli.report.printed import print_rows_report
-from lexppl.cli.report.rows_page import write_rows_report
 from lexppl.cli.results.scores import Judgement
 from lexppl.cli.results.single_rows import ExplainedRow, default_rows, explained_row
-from lexppl.cli.terminal import REPORT, show_progress
+from lexppl.cli.terminal import show_progress
 from lexppl.data.texts import TextDataset
 from lexppl.evaluation import fit_predictor
 from lexppl.evaluation.effects import revealed_predictions
@@ -274,10 +272,6 @@ class RowsRun(ExplainRun):
         if lines is not None:
             lines = lines[lines["step"].isna() | (lines["step"].abs() > 0)]
         write_tables(folder, report.posterior, report.ranking, lines)
-        write_rows_report(report, folder / REPORT)
-
-    def show(self, report: RowsReport, folder: Path) -> None:
-        print_rows_report(report, folder)
 
 
 def plan_of_rows(options: argparse.Namespace, source: DividedRows) -> FitPlan:

@@ -24,8 +24,6 @@ from lexppl.cli.explain_command import ExplainRun, lines_of, write_tables
 from lexppl.cli.options.checks import check_row_numbers, regime_of
 from lexppl.cli.options.plan_options import groups_of, plan_of
 from lexppl.cli.report.data import TableReport
-from lexppl.cli.report.page import write_report
-from lexppl.cli.report.printed import print_table_report
 from lexppl.cli.results import scores
 from lexppl.cli.results.certified_rows import certified_rows
 from lexppl.cli.results.encoded_choice import EncodedChoice, encoded_choice
@@ -50,7 +48,6 @@ from lexppl.cli.terminal import (
     ENCODING,
     GROUPS,
     PATH,
-    REPORT,
     UsageError,
     one_thread,
     show_progress,
@@ -81,6 +78,7 @@ NO_VALIDATION = (
     "held out are fitted on, and the best epoch is the one that fits them best"
 )
 NO_PATH = "for the same reason the penalty is not chosen from the data: it is {:.3g} nats"
+MEASURING = "measuring what the features are worth"
 CHOICE = "whether the choice of features encodes the answer is"
 LEAST_REPORT = 200_000  # Bytes of the smallest report, with the posterior and the tables
 BYTES_OF_A_WEIGHT = 4
@@ -192,8 +190,11 @@ class TableRun(ExplainRun):
         names = measured_first(groups, groups.names)
         if folds is None or len(names) < len(groups.names) or bool((outputs == outputs[:1]).all()):
             return None
-        show_progress("measuring what the features are worth", self.options.quiet)
-        self.worth = measured_importance(source, groups, names, rows, outputs, seed)
+        show_progress(MEASURING, self.options.quiet)
+        try:
+            self.worth = measured_importance(source, groups, names, rows, outputs, seed)
+        except FloatingPointError:  # Reported where the gains are.
+            return None
         return [(~shown).tolist() for shown in self.worth.shown_outside(folds)]
 
     def _rows(self, observed: Tensor | None = None) -> EncodedRows:
@@ -271,7 +272,7 @@ class TableRun(ExplainRun):
         posterior = self.posterior(*rows, scores.folds_at(source, numbers))
         ranking, gains = selection_table(posterior), None
         if kind_of(posterior) is PROBABILITY and judge is not None:
-            name = "measuring what the features are worth"
+            name = "" if self.worth is not None else MEASURING
             work = partial(self.gains, posterior)
             early = "the gains were interrupted; features are ranked without them"
             gains = sections.run(name, work, None, early, "gains are")
@@ -368,10 +369,6 @@ class TableRun(ExplainRun):
             report.certified.table.to_csv(folder / CERTIFIED, index=False)
         if report.path is not None:
             report.path.table.to_csv(folder / PATH, index=False)
-        write_report(report, folder / REPORT)
-
-    def show(self, report: TableReport, folder: Path) -> None:
-        print_table_report(report, folder)
 
 
 def _check_guarantee(plan: FitPlan) -> None:

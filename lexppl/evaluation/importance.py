@@ -290,7 +290,18 @@ def importance(
     weight: Tensor | None = None,
     seed: int = 0,
 ) -> Importance:
-    """What each group of columns, and each column, is worth for the prediction of y, in nats:
+    """What each group of columns, and each column, is worth for the prediction of y, in nats.
+
+    Use it to rank columns by what they are worth for the target on new rows, with intervals and
+    tests; no explainer is needed. `group_table()` of the result has the ranking.
+
+    Example:
+        >>> import torch
+        >>> x = torch.randn(200, 2, generator=torch.Generator().manual_seed(0))
+        >>> importance((x, (x[:, 0] > 0).long())).group_table()["found"].to_dict()
+        {'x1': True, 'x2': False}
+
+    There are two numbers,
 
         first_A = V(A) − V(∅),    last_A = V(all) − V(all without A),    V(S) = E[log p(y | x_S)].
 
@@ -331,12 +342,6 @@ def importance(
     Source: Williamson, Gilbert, Simon, Carone. A general framework for inference on
         algorithm-agnostic variable importance. JASA 2023. Lei et al. Distribution-free predictive
         inference for regression. JASA 2018, § 6.
-
-    Example:
-        >>> import torch
-        >>> x = torch.randn(200, 2, generator=torch.Generator().manual_seed(0))
-        >>> importance((x, (x[:, 0] > 0).long())).group_table()["found"].to_dict()
-        {'x1': True, 'x2': False}
     """
     x, y = (data.x, data.y) if isinstance(data, Dataset) else data
     y = y if outputs is None else outputs

@@ -140,11 +140,16 @@ def fit_table(
     Warns:
         BehindWarning: the fit is still behind.
     """
-    rows = rows.at_most(None, MOST_JUDGED, plan.seed)
+    rows = rows.with_valid_at_most(MOST_JUDGED, plan.seed)
     _refuse_rows(plan, rows)
     reference = full
     if not plan.needs_full_predictor or black_box is not None:
         full = None
+    elif rows.folds is not None:
+        raise ValueError(
+            "in folds a predictor that was fitted before has learned from rows that other "
+            "replicates hold out: hold rows out from all, or take a regime whose predictor learns"
+        )
     elif full is None:
         full = fit_full_predictor(plan, rows, progress, below(checkpoint, "predictor"))
     if full is not None and (

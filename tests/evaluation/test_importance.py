@@ -13,6 +13,7 @@ from lexppl.data import Dataset
 from lexppl.evaluation import FeatureGroups, Folds, importance, interaction_table
 from lexppl.evaluation.importance import PARAMETER, SHOWN, Importance
 from lexppl.models import PoissonLikelihood
+from tests.refusals import refused
 
 GRID, SHARE = np.polynomial.hermite_e.hermegauss(60)
 SHARE = SHARE / SHARE.sum()
@@ -465,8 +466,7 @@ def test_strata_are_levels_or_intervals_between_quantiles():
 )
 def test_wrong_strata_are_refused(feature, by, message):
     gains = by_hand(np.zeros((10, 2)), np.zeros((10, 2)))
-    with pytest.raises(ValueError, match=message):
-        interaction_table(gains, feature, by)
+    refused(message, interaction_table, gains, feature, by)
 
 
 def test_a_column_that_counts_where_another_is_high_gains_there_alone():
@@ -500,8 +500,7 @@ def test_groups_that_are_not_measured_are_not_found_and_count_as_tests():
     wide = some.group_table(level=None).loc["x1", "last_lower"]
     assert wide == some.group_table(level=1.0 - 0.1 / 3).loc["x1", "last_lower"]
     assert abs(lines.loc["x1", "last"] - every.group_table().loc["x1", "last"]) < 0.03
-    with pytest.raises(ValueError, match="measured must be one of"):
-        importance(table(x, y), groups=groups, measured=["x3"])
+    refused("measured must be one of", importance, table(x, y), groups=groups, measured=["x3"])
 
 
 @pytest.mark.parametrize("kind", ["labels", "probabilities", "response", "count"])

@@ -60,7 +60,7 @@ def of_command_line(method, frame, target, folder, monkeypatch, *words):
     monkeypatch.setattr("lexppl.cli.explain_table.write_report", lambda *_: None)
     nothing = Judgement((), None), None
     monkeypatch.setattr("lexppl.cli.explain_command.ExplainRun.judged", lambda *_: nothing)
-    monkeypatch.setattr("lexppl.cli.explain_table.print_table_report", lambda *_: None)
+    monkeypatch.setattr("lexppl.cli.explain_command.print_report", lambda *_: None)
     frame[[*NUMBERS, "job", target]].to_csv(folder / "people.csv", index=False)
     told = ["explain", str(folder / "people.csv"), "--method", method, "--out", str(folder / "r")]
     told += ["--epochs", str(EPOCHS), "--replicates", "1", "--seed", str(SEED), "--quiet"]

@@ -242,7 +242,7 @@ def traced_term(
 
 
 MOST_GRAPHS = 8
-"""Of a term; a loader whose batches have ever other sizes would else be traced for ever."""
+"""Of a term; batch sizes that keep changing would otherwise be traced again and again."""
 MOST_MISSES = 3
 """Checks in a row that a graph may fail. One may: a compiled probability differs in its last digit,
 and a draw that falls between the two is another one."""
@@ -354,7 +354,7 @@ class CompiledTerms:
     def _made(self, one: _TermStep, known: _OfTerm) -> _Graph | None:
         """The graph of a term for such rows; None, and a warning, where there is none."""
         if len(known.graphs) == MOST_GRAPHS:
-            self._give_up(one, "its batches have ever other sizes")
+            self._give_up(one, "its batch sizes keep changing")
             return None
         like = one.rows.batch[0]
         state = random_state(like.device)
@@ -436,7 +436,7 @@ def _machine_code(graph: GraphModule, inputs: list[Any]) -> Callable[..., Any]:
 
 def _line(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0] if lines else 'without a word'}"
+    return f"{type(error).__name__}: {lines[0] if lines else 'no message'}"
 
 
 def disagreement(

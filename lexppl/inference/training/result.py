@@ -1,4 +1,4 @@
-"""What a fit leaves."""
+"""FitResult: the fitted models and the history of their training."""
 
 from __future__ import annotations
 
@@ -409,8 +409,8 @@ class FitResult(Summarised):
             raise ValueError(f"this result has draws already, by {self.sampler.name}")
         if self.replicates < 2:
             raise ValueError(
-                "one fit is no draws: fit(replicates=R) has R, and of weighted rows with "
-                'row_weights="dirichlet"'
+                "as_draws() needs two replicates or more, and this fit has one: give replicates=, "
+                'and for weighted rows row_weights="dirichlet"'
             )
         if any(guide is not None for guide in self.guides):
             raise ValueError("only parameters of programs can be draws: fit without guide=")
