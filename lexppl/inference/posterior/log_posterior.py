@@ -235,8 +235,8 @@ class LogPosterior:
 
     def of_chains(self, vectors: Tensor, batches: Columns) -> tuple[Tensor, Tensor]:
         """Of C chains `(C, D)` with rows `(C, B, …)`: the sum, and each `(C,)`."""
-        each: Tensor = torch.func.vmap(self.of_batch, randomness="different")(vectors, batches)
-        return each.sum(), each
+        of_chains: Tensor = torch.func.vmap(self.of_batch, randomness="different")(vectors, batches)
+        return of_chains.sum(), of_chains
 
     def log_likelihood(self, vector: Tensor, batch: Columns) -> Tensor:
         """`Σ ℒ_n` of some rows at u `(D,)`, a scalar."""
@@ -399,8 +399,8 @@ class ScaledStart:
         """The start with the highest log posterior, alone, with scales of its own."""
         target, places = self.target, self.unscaled(self.vectors)
         with torch.no_grad():
-            _, each = target.of_chains(places, target.batches(len(places), len(target)))
-        best = int(each.nan_to_num(-torch.inf).argmax())
+            _, heights = target.of_chains(places, target.batches(len(places), len(target)))
+        best = int(heights.nan_to_num(-torch.inf).argmax())
         return self.at(target, places[best : best + 1], self.prior_precision, dense=False)
 
     def moved(self, vectors: Tensor) -> ScaledStart:

@@ -117,17 +117,18 @@ class StochasticGradientSampler:
         """v of each draw `(C, S, D)`, and statistics of each `(C, S)`."""
         state, update, lr = self._begun(start)
         drawn, log_posteriors = [], []
-        each = start.vectors
         for _ in range(self.samples):
             for _ in range(self.thin):
-                state, each = update(state, start.target.batches(self.chains), inplace=False)
+                state, log_posterior = update(
+                    state, start.target.batches(self.chains), inplace=False
+                )
                 bar.update()
             if not bool(state.params.isfinite().all()):
                 raise FloatingPointError(
                     f"{self.name} has left the finite numbers: give a smaller lr ({lr(0):.3g})"
                 )
             drawn.append(state.params)
-            log_posteriors.append(each)
+            log_posteriors.append(log_posterior)
         stats = {
             "step_size": torch.full((self.chains, self.samples), lr(self.thin - 1)),
             "minibatch_log_posterior": torch.stack(log_posteriors, 1).detach(),
@@ -330,7 +331,7 @@ def _dense(target: LogPosterior, place: Tensor, draws: int) -> Tensor:
         places = [place + 0.5**halvings * move.to(place) for halvings in range(NEWTON_STEPS)]
         with torch.no_grad():
             here = density(place)
-            place = next((each for each in places if density(each) >= here), places[0])
+            place = next((other for other in places if density(other) >= here), places[0])
     raise FloatingPointError(
         f"no mode found in {NEWTON_STEPS} steps of Newton: give a larger climb or more starts"
     )

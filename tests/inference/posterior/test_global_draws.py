@@ -64,11 +64,11 @@ def test_buffers_in_which_fits_differ_are_drawn_too(result):
 def test_what_is_no_draws_of_one_program_is_refused(result):
     several = quick(explainer(), (X, Y), replicates=2)
     assert several.as_draws().sampler.name == "deep ensemble"
-    with pytest.raises(ValueError, match="one fit is no draws"):
+    with pytest.raises(ValueError, match="needs two replicates or more"):
         result.subset([0]).as_draws()
     with pytest.raises(ValueError, match="draws already, by bootstrap"):
         result.as_draws().as_draws()
-    with pytest.raises(ValueError, match="differ in name or shape"):
+    with pytest.raises(ValueError, match="same names and shapes"):
         stacked_parameters([explainer(), explainer(hidden=(5,))])
     models = [explainer(), explainer()]
     for place, model in enumerate(models):
