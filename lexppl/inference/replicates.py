@@ -7,8 +7,7 @@ import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import partial
-from types import FunctionType, MappingProxyType
+from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar
 
 import torch
@@ -17,10 +16,19 @@ from torch.func import vmap
 from torch.overrides import TorchFunctionMode
 
 from lexppl.distributions.computed_once import MadeOnce
+from lexppl.fingerprint import contents, digest
 from lexppl.inference.batches import Columns
 from lexppl.inference.contexts import RowWeights
 from lexppl.inference.objective.objective import Objective
-from lexppl.inference.stages import LossTerm, Stage, TrainingModules, tensors_of, terms_of
+from lexppl.inference.stages import (
+    LossTerm,
+    Stage,
+    TrainingModules,
+    differing,
+    stacked_tensors,
+    tensors_of,
+    terms_of,
+)
 
 
 def _normal(like: Tensor, mean: float = 0.0, std: float = 1.0, **_: Any) -> Tensor:
@@ -58,7 +66,7 @@ class OutOfPlaceDraws(TorchFunctionMode):
         return self._DRAWS.get(func, func)(*args, **(kwargs or {}))
 
 
-SEEN = ("draws_in_place", "one_by_one")
+VMAP_FALLBACKS = ("draws_in_place", "one_by_one")
 """What replicates learn of their programs in the first steps, on which later draws depend."""
 
 
@@ -86,13 +94,13 @@ class Replicates:
             # Trees and what else was fitted to a replicate's rows.
             fitted = _buffers_where(self.template, "fit_rows", recurse=True)
             tracked += [name for name in fitted if name not in tracked]
-        given = differing_tensors(copies, learned) if differ else []
-        tracked += [name for name in given if name not in tracked]
-        every = [tensors_of(one) for one in copies]
-        state = {name: every[0][name] for name in (*learned, *tracked)}
+        if differ:
+            moved = {*learned, *tracked}
+            tracked += [n for n in differing(stacked_tensors(copies)) if n not in moved]
+        state = {name: tensors_of(self.template)[name] for name in (*learned, *tracked)}
         names = {id(value): name for name, value in state.items()}
         if self.count > 1:
-            state = {n: torch.stack([one[n].detach() for one in every]) for n in state}
+            state = stacked_tensors(copies, state)
         self.parameters = {name: state[name].requires_grad_() for name in learned}
         self.buffers = {name: state[name] for name in tracked}
         self._places: list[tuple[dict[str, Any], str, str]] = [
@@ -329,21 +337,12 @@ def averaged(models: Sequence[Module]) -> Module:
     """
     if not models:
         raise ValueError("averaged needs at least one model; there is none")
-    states = [model.state_dict() for model in models]
-    shapes = [{name: value.shape for name, value in state.items()} for state in states]
-    for other in shapes[1:]:
-        if other != shapes[0]:
-            differing = sorted(set(other.items()) ^ set(shapes[0].items()))
-            raise ValueError(
-                f"the models must have parameters of the same names and shapes; {differing[0][0]!r}"
-                " is not in all of them alike"
-            )
-    mean = {
-        name: torch.stack([s[name] for s in states]).mean(0) if first.is_floating_point() else first
-        for name, first in states[0].items()
-    }
     result = copy.deepcopy(models[0])
-    result.load_state_dict(mean)
+    stacked = stacked_tensors(models)
+    with torch.no_grad():
+        for name, tensor in tensors_of(result).items():
+            if tensor.is_floating_point():
+                tensor.copy_(stacked[name].mean(0))
     return result
 
 
@@ -400,44 +399,17 @@ def replicate_hyperparameters(copies: Sequence[nn.Module]) -> list[ReplicateHype
     return found
 
 
-def differing_tensors(copies: Sequence[nn.Module], learned: Sequence[str]) -> list[str]:
-    """Names of the given tensors (frozen weights, imputers' rows) in which replicates differ."""
-    held = [tensors_of(one) for one in copies]
-    if len({tuple(h) for h in held}) > 1:
-        raise ValueError("replicates must have the same parameters and buffers")
-    found = []
-    for name, first in held[0].items():
-        shapes = [tuple(h[name].shape) for h in held]
-        if len(set(shapes)) > 1:
-            raise ValueError(f"replicates must be alike in shape; {name!r} is {shapes}")
-        if name not in learned and any(not torch.equal(first, h[name]) for h in held[1:]):
-            found.append(name)
-    return found
-
-
 def alike(one: Any, other: Any) -> bool:
-    """Whether two settings are the same, as far as their parts show."""
+    """Whether two settings are the same, as far as their parts show; modules within them are
+    compared where they stand."""
     if one is other:
         return True
-    if type(one) is not type(other):
-        return False
-    if isinstance(one, Tensor):
-        return one.shape == other.shape and bool(torch.equal(one, other))
-    if isinstance(one, list | tuple):
-        return len(one) == len(other) and all(map(alike, one, other))
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(alike(v, other[k]) for k, v in one.items())
-    if isinstance(one, nn.Module):
-        # Modules are compared part by part, where they stand.
-        return True
-    if isinstance(one, partial):
-        return alike((one.func, one.args, one.keywords), (other.func, other.args, other.keywords))
-    if isinstance(one, FunctionType):
-        cells = [
-            [cell.cell_contents for cell in function.__closure__ or ()] for function in (one, other)
-        ]
-        return one.__code__ is other.__code__ and alike(cells[0], cells[1])
-    return alike(vars(one), vars(other)) if hasattr(one, "__dict__") else bool(one == other)
+    try:
+        parts = [contents(v, "", strict=True, opaque=(nn.Module,)) for v in (one, other)]
+    except TypeError:
+        return bool(one == other)
+    first, second = ({path: digest(leaf) for path, leaf in each.items()} for each in parts)
+    return first == second
 
 
 def refuse_other_stages(every: Sequence[Sequence[Stage]]) -> None:

@@ -1,4 +1,4 @@
-"""What a fit leaves."""
+"""FitResult: the fitted models and the history of their training."""
 
 from __future__ import annotations
 
@@ -74,6 +74,10 @@ def _kept(program: FittedProgram, x: Tensor) -> Tensor:
     return torch.stack(found).mean(0)
 
 
+BY_REPLICATE = (
+    *("models", "guides", "modules"),
+    *("best_epoch", "best_valid", "collapse", "skipped_steps"),
+)
 ORDER_PENALTIES = 17
 FEW_STEPS = 100
 """With fewer, a fit is reported as short: of tables of 1,000 rows more than half of the features
@@ -276,26 +280,26 @@ class FitResult(Summarised):
         Raises:
             ValueError: none, or places outside 0 … R − 1.
         """
-        kept = [int(place) for place in places]
-        if not kept or min(kept) < 0 or max(kept) >= self.replicates:
-            raise ValueError(f"places must be of {self.replicates} replicates, from 0, not {kept}")
+        chosen, count = [int(place) for place in places], self.replicates
+        if not chosen or min(chosen) < 0 or max(chosen) >= count:
+            raise ValueError(f"places must be of {count} replicates, from 0, not {chosen}")
+
+        def of_chosen(values: Any) -> Any:
+            is_array = isinstance(values, np.ndarray)
+            return values[chosen] if is_array else [values[place] for place in chosen if values]
+
         history = self.history
         if len(history):
-            history = replace(history, train=history.train[:, kept], valid=history.valid[:, kept])
-        found = replace(
+            by_epoch = {name: getattr(history, name)[:, chosen] for name in ("train", "valid")}
+            history = replace(history, **by_epoch)
+        result = replace(
             self,
-            models=[self.models[place] for place in kept],
-            guides=[self.guides[place] for place in kept],
             history=history,
-            best_epoch=self.best_epoch[kept],
-            best_valid=self.best_valid[kept],
-            collapse=[self.collapse[place] for place in kept],
-            skipped_steps=self.skipped_steps[kept],
-            modules=[self.modules[place] for place in kept] if self.modules else [],
-            sampler=None if self.sampler is None else self.sampler.subset(kept),
+            sampler=None if self.sampler is None else self.sampler.subset(chosen),
+            **{name: of_chosen(getattr(self, name)) for name in BY_REPLICATE},
         )
-        found.kept_between_calls = self.kept_between_calls.setdefault(tuple(kept), {})
-        return found
+        result.kept_between_calls = self.kept_between_calls.setdefault(tuple(chosen), {})
+        return result
 
     @ONE_THREAD
     def at(self, penalty: float) -> Self:
@@ -409,8 +413,8 @@ class FitResult(Summarised):
             raise ValueError(f"this result has draws already, by {self.sampler.name}")
         if self.replicates < 2:
             raise ValueError(
-                "one fit is no draws: fit(replicates=R) has R, and of weighted rows with "
-                'row_weights="dirichlet"'
+                "as_draws() needs two replicates or more, and this fit has one: give "
+                'fit(replicates=R), and for weighted rows row_weights="dirichlet"'
             )
         if any(guide is not None for guide in self.guides):
             raise ValueError("only parameters of programs can be draws: fit without guide=")
