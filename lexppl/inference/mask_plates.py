@@ -372,9 +372,7 @@ def _same(terms: Tensor, known: Tensor) -> Tensor:
 
 def _full(site: Site) -> Tensor:
     """A latent's values in all entries of its batch."""
-    law = site.distribution
-    value: Tensor = torch.as_tensor(site.value).expand(*law.batch_shape, *law.event_shape)
-    return value
+    return torch.as_tensor(site.value).expand(site.distribution.shape())
 
 
 def _gathered(values: Tensor, places: Tensor, site: Site) -> Tensor:

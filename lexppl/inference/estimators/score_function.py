@@ -157,8 +157,7 @@ def _unmasked(program: ParticleProgram, run: ParticleTrace) -> ParticleTrace:
         drawn = masks.get(site.name)
         if drawn is None:
             return None
-        shape = (*site.distribution.batch_shape, *site.distribution.event_shape)
-        return torch.ones(shape, dtype=drawn.dtype, device=drawn.device)
+        return torch.ones(site.distribution.shape(), dtype=drawn.dtype, device=drawn.device)
 
     with program.evaluating():
         return program.run(draw=draw, subsamples=run.subsamples)

@@ -189,16 +189,20 @@ class FitResult(Summarised):
         sampler = self.sampler
         features = " × ".join(map(str, self.event_shape))
         names = "" if self.feature_names is None else f": {some_of(map(short, self.feature_names))}"
+        entries = ""
+        if self.entry_names not in (None, self.feature_names):
+            entries = f"; {counted(len(self.entry_names or ()), 'mask entry', 'mask entries')}"
+        losses = self.best_valid[~np.isnan(self.best_valid)].tolist()
         lines = {
             "parts": ", ".join(f"{n} {p}" for n, p in parts_of(self.models[0]).items()),
             "guide": self._guide_line(),
             "chains": None if sampler is None else sampler.summary,
             "rows": self._rows_line(),
-            "x": f"{features} features{names}" + self._entries_line(),
+            "x": f"{features} features{names}{entries}",
             "y": self._y_line(),
             "bound": None if self.objective is None else self.objective.summary,
             "epochs": self._epochs_line() if sampler is None else None,
-            "held-out loss": self._loss_line(),
+            "held-out loss": f"{in_range(losses)} nats a row" if losses else None,
             "warnings": "; ".join(self._warnings()),
             "steps": None if self.compiled is None else self.compiled.summary,
         }
@@ -227,12 +231,6 @@ class FitResult(Summarised):
         judged = f"{held_out:,} held out" if held_out else "none held out"
         return f"{learned:,} to learn from, {judged}{own}"
 
-    def _entries_line(self) -> str:
-        entries, features = self.entry_names, self.feature_names
-        if entries is None or entries == features:
-            return ""
-        return f"; {counted(len(entries), 'mask entry', 'mask entries')}"
-
     def _y_line(self) -> str:
         if self.class_names is not None:
             return f"{len(self.class_names)} classes: {some_of(map(short, self.class_names))}"
@@ -252,10 +250,6 @@ class FitResult(Summarised):
         staged = f" in {stages} stages" if stages > 1 else ""
         best = some_of((int(epoch) + 1 for epoch in self.best_epoch), most=8)
         return f"{len(self.history)}{staged}, {seconds:.0f} s; best {best}"
-
-    def _loss_line(self) -> str | None:
-        known = self.best_valid[~np.isnan(self.best_valid)]
-        return f"{in_range(known.tolist())} nats a row" if len(known) else None
 
     def _warnings(self) -> list[str]:
         found = [kind for kind in self.collapse if kind is not None]
