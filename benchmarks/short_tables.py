@@ -15,7 +15,10 @@ SHORT: dict[str, tuple[str, tuple[int, ...]]] = {
     "switches": ("", (0, 1, 2, 4, 6, 11)),
     "real-x": (r"\| (lex|real_x) ", (0, 1, 3, 4, 6, 8)),
     "q-fit": (r"paper|0\.0005|as given", (0, 1, 3, 4, 5, 6, 7)),
-    "estimators": (r"^\| (DisARM|leave|marginal|path|score function \|).* S2 ", (0, 1, 3, 4, 8)),
+    "estimators": (
+        r"^\| (DisARM|leave|marginal|path|score function \|).* S2 \| free",
+        (0, 1, 4, 5, 9),
+    ),
     "lex-3": (r"\| S1 ", (1, 3, 4)),
     "panels": (
         r"mnist \| (constant|marginal|gaussian-mixture|mixture-means|vaeac) \| 0\.1 .* flat"

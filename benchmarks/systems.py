@@ -30,7 +30,7 @@ from lexppl.inference import Linear, fit
 from lexppl.models import regime_targets
 from lexppl.systems import METHODS as REGISTRY
 from lexppl.systems import q_fit
-from lexppl.systems.registry import Settings, system_for
+from lexppl.systems.registry import system_for
 
 SETS = ("Syn1", "Syn2", "Syn3", "S1", "S2", "S3")
 K = {"Syn1": 2, "Syn2": 4, "Syn3": 4, "S1": 5, "S2": 5, "S3": 5}
@@ -76,18 +76,18 @@ def settings_of(method, name, model):
     widths = {"hidden": (200, 200), "predictor_hidden": (200, 200, 200)}
     if method in ("real_x", "base_x"):
         widths = REAL_X_WIDTHS
-    return Settings(11, 2, black_box=model, **{**widths, **options})
+    return {"features": 11, "classes": 2, "black_box": model, **widths, **options}
 
 
 def candidates(method, settings):
     """The systems that a method chooses among; REAL-X has a grid of λ over the mean entry."""
     if method == "q_fit":
-        return [q_fit(11, settings.black_box, kl_weight=KL_WEIGHT, samples=4)]
+        return [q_fit(11, settings["black_box"], kl_weight=KL_WEIGHT, samples=4)]
     if method == "lex":
         return [system_for(AS_MEASURED, settings)]
     if method != "real_x":
         return [system_for(method, settings)]
-    return [system_for(method, replace(settings, penalty=p / 11)) for p in PENALTIES]
+    return [system_for(method, {**settings, "penalty": p / 11}) for p in PENALTIES]
 
 
 def chosen(method, result, check):

@@ -179,20 +179,23 @@ def large_table(records: list[Record]) -> str:
 
 def estimators(records: list[Record]) -> str:
     """Gradient variance and what a fit reaches, by estimator."""
-    groups: dict[tuple[str, str], list[Record]] = defaultdict(list)
+    groups: dict[tuple[str, str, str], list[Record]] = defaultdict(list)
     for record in records:
-        groups[record["estimator"], record["set"]].append(record)
+        k = record.get("k")
+        masks = "free" if k is None else f"k = {k}"
+        groups[record["estimator"], record["set"], masks].append(record)
     rows = [
-        "| estimator | unbiased | set | variance at start, half way, end | TPR | FDR "
+        "| estimator | unbiased | set | masks | variance at start, half way, end | TPR | FDR "
         "| control flow | gap to the oracle, nats | one mask | seconds a fit |",
-        "|---|---|---|---|---|---|---|---|---|---|",
+        "|---" * 11 + "|",
     ]
-    for (name, data), found in sorted(groups.items(), key=lambda item: item[0][::-1]):
+    for (name, data, masks), found in sorted(groups.items(), key=lambda item: item[0][::-1]):
         column = {key: [r[key] for r in found] for key in found[0] if key in found[-1]}
         variances = ", ".join(f"{mean(v):.1e}" for v in zip(*column["variance"], strict=True))
         stuck = sum(tpr < 0.8 for tpr in column["tpr"])
         rows.append(
-            f"| {name} | {'yes' if found[0]['unbiased'] else 'no'} | {data} | {variances} | "
+            f"| {name} | {'yes' if found[0]['unbiased'] else 'no'} | {data} | {masks} | "
+            f"{variances} | "
             f"{spread(column['tpr'])} | {spread(column['fdr'])} | "
             f"{spread(column['control_flow'])} | {spread(column['gap'])} | "
             f"{stuck} of {len(found)} | {mean(column['seconds']):.0f} |"

@@ -32,7 +32,7 @@ from lexppl.evaluation.judges import accuracy_by_size
 from lexppl.inference import Linear, fit
 from lexppl.models import Grouping, regime_targets
 from lexppl.systems import METHODS
-from lexppl.systems.registry import Settings, system_for
+from lexppl.systems.registry import system_for
 
 FOLDER = Path(os.environ.get("LEXPPL_DATA", Path(__file__).parents[2] / "shared" / "data"))
 ADULT = [
@@ -153,7 +153,8 @@ def parts(whole, seed, small):
 
 def fitted(method, train, given, shared):
     """A fit of the method; one that explains the model has the model's output for y."""
-    settings = Settings(train.x.shape[1], train.n_classes, **given, **OPTIONS[method])
+    sizes = {"features": train.x.shape[1], "classes": train.n_classes}
+    settings = {**sizes, **given, **OPTIONS[method]}
     explains = METHODS[method].explains_model or method == "l2x"
     regime = "self post-hoc" if explains else "free in-situ"
     y = regime_targets(regime, train.x, train.y, predictor=given["black_box"])

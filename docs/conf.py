@@ -7,6 +7,7 @@ after every address. Both need a network, and the tests use neither.
 
 import sys
 from importlib.metadata import version as version_of
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ DOCS = Path(__file__).parent
 ROOT = DOCS.parent
 sys.path[:0] = [str(DOCS), str(ROOT / "benchmarks")]
 
-from extension import benchmarks, commands, docstrings, pages, references, tested  # noqa: E402
+from extension import benchmarks, commands, docstrings, gallery, pages, references, tested  # noqa: E402
 
 project = "lexppl"
 author = "the authors of lexppl"
@@ -27,10 +28,15 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "sphinx.ext.napoleon",
-    "sphinx.ext.mathjax",
     "sphinx_copybutton",
     "sphinx_design",
 ]
+html_math_renderer = "mathjax"
+if find_spec("latex2mathml"):
+    html_math_renderer = "mathml"
+    extensions.append("extension.mathml")
+else:  # Formulas then need a network to be read.
+    extensions.append("sphinx.ext.mathjax")
 online = "online" in globals().get("tags", ())
 if online:
     extensions.append("sphinx.ext.intersphinx")
@@ -84,5 +90,5 @@ linkcheck_retries = 2
 
 def setup(app: Any) -> None:
     pages.write(DOCS, ROOT)
-    for part in (benchmarks, commands, docstrings, references, tested):
+    for part in (benchmarks, commands, docstrings, gallery, references, tested):
         part.setup(app)

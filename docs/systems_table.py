@@ -14,7 +14,7 @@ from lexppl.inference import LossTerm, NestedIWAE, Stage
 from lexppl.inference.contexts import keep_parameters_local, program_settings, seeded
 from lexppl.inference.objective.program import ParticleProgram, ParticleTrace
 from lexppl.models.predictor import table_predictor
-from lexppl.systems.registry import Settings, system_for
+from lexppl.systems.registry import system_for
 
 COLUMNS = (
     "system",
@@ -73,9 +73,9 @@ def _row(name: str) -> tuple[str, ...]:
 def _build(name: str) -> _Built:
     method = METHODS[name]
     with seeded(0), program_settings(validate=False):
-        settings = Settings(
-            FEATURES,
-            CLASSES,
+        settings = dict(
+            features=FEATURES,
+            classes=CLASSES,
             k=2 if method.needs("k") else None,
             black_box=table_predictor(FEATURES, CLASSES, WIDTHS),
             hidden=WIDTHS,

@@ -293,13 +293,16 @@ class _ParticlePlate(pyro.plate):
 def mask_particles() -> pyro.plate:
     """Plate over the `L` masks of a row, at dimension −2; one mask where no objective sizes it.
 
-    Sites inside have batch shape `(L, B)`. The objective averages over this plate inside its log:
-    `log 1/L Σ_l w_l` (LEX, Senetaire et al. 2023, eq. 8).
+    Use it in a program of your own around the site of the mask, inside the plate of rows. `fit` and
+    `explain` find masks by it.
 
     Example:
         >>> with pyro.plate("data", 3, dim=-1), mask_particles():
         ...     pyro.sample("mask", dist.Bernoulli(torch.full((3, 2), 0.5)).to_event(1)).shape
         torch.Size([1, 3, 2])
+
+    Sites inside have batch shape `(L, B)`. The objective averages over this plate inside its log:
+    `log 1/L Σ_l w_l` (LEX, Senetaire et al. 2023, eq. 8).
     """
     return _ParticlePlate(MASK_PLATE, _particle_count(1, name=MASK_PLATE), dim=MASK_DIM)
 

@@ -1,4 +1,4 @@
-"""A call that is refused, in one line."""
+"""Calls that are refused: one in a line, or the rows of a test."""
 
 import pytest
 
@@ -8,3 +8,21 @@ def refused(message, call, *args, error=ValueError, **options):
     with pytest.raises(error, match=message) as caught:
         call(*args, **options)
     return caught.value
+
+
+def refusals(*rows, of=None, error=ValueError):
+    """A test that each row is refused, `(call, words)`, or where all are calls `of` one function
+    `(*arguments, words)`; an error of another kind stands before a row's words."""
+
+    @pytest.mark.parametrize("row", rows, ids=[str(row[-1]) for row in rows])
+    def test(row):
+        *arguments, words = row
+        kind = arguments.pop() if _is_error(arguments[-1]) else error
+        call = arguments.pop(0) if of is None else of
+        refused(words, call, *arguments, error=kind)
+
+    return test
+
+
+def _is_error(value):
+    return isinstance(value, type) and issubclass(value, Exception)

@@ -21,6 +21,7 @@ from scipy.special import log_softmax
 
 from tests.benchmark_modules import FOLDER
 from tests.conftest import MODULES
+from tests.refusals import refused
 
 README = (FOLDER / "README.md").read_text(encoding="utf-8")
 NAMED = sorted(set(re.findall(r"python benchmarks/(\w+)\.py", README)))
@@ -298,8 +299,7 @@ def test_small_records_do_not_mix_with_others(benchmarks, capsys):
     committed = (FOLDER / "results" / "step.json").read_text()
     benchmarks.results.mkdir()
     (benchmarks.results / "step.json").write_text(committed)
-    with pytest.raises(ValueError, match="must not mix"):
-        benchmarks.run("step", "--small")
+    refused("must not mix", benchmarks.run, "step", "--small")
     benchmarks.results = FOLDER / "results"
     with pytest.raises(SystemExit):
         benchmarks.run("step", "--small")
@@ -568,3 +568,25 @@ def test_ties_are_of_masks_that_differ_by_less_than_a_thousandth():
         NAMES, torch.tensor([0.5, 0.3495, 0.35, 0.6, 0.3499])
     )
     assert tied == [["f4"], ["f1"], ["f3", "f10", "f2"]]
+
+
+@LONG
+def test_all_tables_of_the_papers_run_at_a_small_size(benchmarks):
+    benchmarks.run("papers", "all", "--small")
+    printed = benchmarks.printed()
+    papers = importlib.import_module("papers")
+    for paper, parts in papers.PAPERS.items():
+        for table, part in parts.items():
+            skipped = f"{paper} {table} is skipped: no folder {', '.join(part.missing)} in "
+            assert (skipped in printed) == bool(part.missing)
+            for name in () if part.missing else part.printed:
+                file = benchmarks.results / f"{papers.TABLES[name][1]}.json"
+                lacks = part.small and not file.exists()
+                assert lacks or f"\n{name}\n\n| " in printed
+
+
+def test_the_papers_tables_have_a_cost_before_they_run(benchmarks):
+    benchmarks.run("papers")
+    assert "xtab   T1, A3, A4 rankings that agree over runs: no record" in benchmarks.printed()
+    with pytest.raises(SystemExit):
+        benchmarks.run("papers", "lex", "--table", "T9")

@@ -1,7 +1,6 @@
 """What is known of the choices before they are loaded is what they are."""
 
 import inspect
-from dataclasses import fields
 
 import pytest
 import torch
@@ -9,15 +8,17 @@ import torch
 from lexppl.choices.data_sets import ALIASES, SYNTHETIC, TARGETS, shipped_names
 from lexppl.choices.imputers import HOLDING_ROWS, IMPUTERS
 from lexppl.choices.methods import LIBRARIES, METHODS
-from lexppl.choices.settings import SETTINGS
+from lexppl.choices.settings import SETTINGS, USUAL_PREDICTOR
 from lexppl.cli.options.checks import DEVICES
+from lexppl.cli.options.table import COMMANDS, name_of
 from lexppl.compare.compare import METHODS as COMPARED
 from lexppl.data import load
 from lexppl.data.synthetic import synthetic_set
 from lexppl.models.imputers import imputer_of
-from lexppl.systems.registry import Settings
+from lexppl.systems import registry
 
-OPEN = {field.name for field in fields(Settings)}
+WIDTHS = {"hidden", "predictor_hidden"}
+OPEN = set(registry.SETTINGS)
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -57,3 +58,11 @@ def test_compared_methods_are_listed():
 def test_devices_are_known_to_torch():
     for name in DEVICES:
         assert torch.device(name).type == name
+
+
+def test_every_setting_of_the_command_line_is_described():
+    groups = COMMANDS["explain"].options.values()
+    described = {name_of(flag): option for group in groups for flag, option in group.items()}
+    assert {name for name in SETTINGS if name in described} == {*SETTINGS} - WIDTHS
+    assert all(option["help"] for option in described.values())
+    assert f"(default: {USUAL_PREDICTOR}, " in described["predictor"]["help"]

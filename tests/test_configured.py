@@ -14,6 +14,7 @@ from lexppl.models.imputers.imputer import Imputer
 from lexppl.saving.description import describe, known_parts, rebuild
 from lexppl.tabular.given_model import OnStandardisedRows
 from tests import needs
+from tests.refusals import refusals
 
 
 def network():
@@ -161,14 +162,10 @@ def test_module_lists_are_lists_and_a_config_by_hand_is_read():
     assert rebuild(described, {"Own": Own}).doubled == 1.0
 
 
-@pytest.mark.parametrize(
-    ("part", "message"),
-    [
-        (Forgetful(4), r"Forgetful does not keep .* argument 'width'"),
-        (ForgetfulImputer(4), r"ForgetfulImputer does not keep .* argument 'width'"),
-        (Nameless(1, 2), r"Nameless takes arguments without names \(\*args\)"),
-    ],
+test_arguments_that_cannot_be_read_again_are_refused = refusals(
+    (Forgetful(4), r"Forgetful does not keep .* argument 'width'"),
+    (ForgetfulImputer(4), r"ForgetfulImputer does not keep .* argument 'width'"),
+    (Nameless(1, 2), r"Nameless takes arguments without names \(\*args\)"),
+    of=lambda part: part.config(),
+    error=TypeError,
 )
-def test_arguments_that_cannot_be_read_again_are_refused(part, message):
-    with pytest.raises(TypeError, match=message):
-        part.config()

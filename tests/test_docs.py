@@ -355,9 +355,15 @@ def public():
 @pytest.mark.complete
 def test_the_site_builds_without_a_warning(site):
     assert (site / "index.html").is_file()
-    # Nothing that a page asks for comes from elsewhere, but for the formulas' MathJax.
-    scripts = re.findall(r'src="(https?://[^"]+)"', (site / "index.html").read_text("utf-8"))
+    # Nothing that a page asks for comes from elsewhere; formulas are MathML.
+    index, formulas = (read(site / page) for page in ("index.html", "theory/objective.html"))
+    scripts = re.findall(r'src="(https?://[^"]+)"', index + formulas)
     assert all("mathjax" in script for script in scripts)
+    if find_spec("latex2mathml"):
+        assert not scripts and formulas.count("<math ") > 10
+        shown = "".join(map(read, site.rglob("*.html")))
+        commands = set(re.findall(r"<m[inot]+>\\[a-z]+", shown))
+        assert not commands, f"latex2mathml does not know {commands}"
 
 
 @pytest.mark.complete

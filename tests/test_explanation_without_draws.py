@@ -22,6 +22,7 @@ from lexppl.models import (
     mask_particles,
     observe,
 )
+from tests.refusals import refusals
 from tests.test_explanation import FAILURE, fitted, lex, rows
 
 SELECTORS = {
@@ -144,15 +145,10 @@ class Unstated(nn.Module):
                 return observe("y", dist.Bernoulli(logits=(mask * x).sum(-1)), y)
 
 
-@pytest.mark.parametrize(
-    ("model", "given", "told"),
-    [
-        (lex, {"y": rows(30)[1]}, "masks given y are draws"),
-        (Switched, {}, "which depends on another latent: give draws"),
-        (Unstated, {}, r"the distribution of the masks \['mask'\] states no mean of selections"),
-        (lex, {"draws": -1}, "draws must be a whole number of at least 0; it is -1"),
-    ],
+test_what_must_be_drawn_is_refused = refusals(
+    (lex, {"y": rows(30)[1]}, "masks given y are draws"),
+    (Switched, {}, "which depends on another latent: give draws"),
+    (Unstated, {}, r"the distribution of the masks \['mask'\] states no mean of selections"),
+    (lex, {"draws": -1}, "draws must be a whole number of at least 0; it is -1"),
+    of=lambda model, given: explain(fitted(model()), rows(30)[0], **{"draws": 0, **given}),
 )
-def test_what_must_be_drawn_is_refused(model, given, told):
-    with pytest.raises(ValueError, match=told):
-        explain(fitted(model()), rows(30)[0], **{"draws": 0, **given})

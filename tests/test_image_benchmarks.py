@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 import torch
 
+from tests.refusals import refused
+
 pytestmark = pytest.mark.usefixtures("benchmarks")
 
 
@@ -112,6 +114,5 @@ def test_a_small_run_is_recorded_and_resumed(benchmarks, made_data, name, method
 @pytest.mark.parametrize("name", ["digits", "patches", "radiographs"])
 def test_an_absent_data_set_is_named(benchmarks, monkeypatch, tmp_path, name):
     monkeypatch.setenv("LEXPPL_DATA", str(tmp_path))
-    with pytest.raises(SystemExit, match=r"LEXPPL_DATA"):
-        benchmarks.run(name, "--small")
+    refused(r"LEXPPL_DATA", benchmarks.run, name, "--small", error=SystemExit)
     assert not benchmarks.results.exists()

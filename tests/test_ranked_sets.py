@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from tests.gradients.enumeration import threshold, z_scores
+from tests.refusals import refused
 
 FOUND = runpy.run_path(str(Path(__file__).parents[1] / "benchmarks" / "ranked_sets.py"))
 ranked_names, ranked_set = FOUND["ranked_names"], FOUND["ranked_set"]
@@ -113,13 +114,10 @@ def test_seeds_and_mistakes():
     assert torch.equal(ranked_set("XOR", 50, 3).x, ranked_set("XOR", 50, 3).x)
     assert not torch.equal(ranked_set("XOR", 50, 3).x, ranked_set("XOR", 50, 4).x)
     assert torch.equal(torch.get_rng_state(), state)
-    with pytest.raises(ValueError, match="there is no set 'Sin'; there are"):
-        ranked_set("Sin")
-    with pytest.raises(ValueError, match="Additive has no copies"):
-        ranked_set("Additive", 50, copied=True)
+    refused("there is no set 'Sin'; there are", ranked_set, "Sin")
+    refused("Additive has no copies", ranked_set, "Additive", 50, copied=True)
     with pytest.raises(ValueError, match="constant is of Additive and Switch; XOR has none"):
         ranked_set("XOR", 50, constant="q-fit-code")
     with pytest.raises(ValueError, match="constant must be 'l2x-paper', 'q-fit-code'; it is 'x'"):
         ranked_set("Switch", 50, constant="x")
-    with pytest.raises(ValueError, match="rows must be a whole number of at least 10; it is 9"):
-        ranked_set("XOR", 9)
+    refused("rows must be a whole number of at least 10; it is 9", ranked_set, "XOR", 9)

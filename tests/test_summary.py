@@ -16,7 +16,7 @@ from lexppl.evaluation import fit_predictor
 from lexppl.inference import CollapseWarning, NestedIWAE, System
 from lexppl.summary import MOST_LINES, WIDEST, Summary, some_of
 from lexppl.systems import METHODS, lex
-from lexppl.systems.registry import Settings, system_for
+from lexppl.systems.registry import system_for
 from lexppl.tabular.encoded_rows import EncodedRows
 from lexppl.tabular.fit_plan import plan_for
 from lexppl.tabular.table_fit import TableFit, fit_table
@@ -112,7 +112,8 @@ def test_a_system_says_its_parts_by_role(name):
     black_box = lex(4, classes=2, **SMALL).program().predictor
     method = METHODS[name]
     small = {n: w for n, w in SMALL.items() if method.takes(n)} | {"black_box": black_box}
-    system = system_for(name, Settings(4, 2, k=2 if method.needs("k") else None, **small))
+    given = {"features": 4, "classes": 2, "k": 2 if method.needs("k") else None, **small}
+    system = system_for(name, given)
     before = torch.get_rng_state()
     text = plain(system)
     assert torch.equal(torch.get_rng_state(), before)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pkgutil import resolve_name
 from types import MappingProxyType
@@ -22,8 +23,8 @@ class Method:
             or its place, as `"module:name"`.
         summary: one line.
         fixed: settings of the factory that are this method's own.
-        settings: those of `Settings` that the factory takes, known before it
-            is loaded; read off its signature if None.
+        settings: those of :data:`lexppl.systems.registry.SETTINGS` that the factory takes, known
+            before it is loaded; read off its signature if None.
         epochs: how many times the usual epochs it takes by default.
         own_rate: default learning rate of its own stages, in words; None for the plan's.
 
@@ -105,7 +106,7 @@ class Registry(Mapping[str, Method]):
         """A decorator that keeps a factory under a name; the factory itself stays as it is.
 
         A factory takes `features` and keyword settings, of those of
-        `Settings` as many as it has use for, and returns a
+        :func:`lexppl.systems.registry.system_for` as many as it has use for, and returns a
         :class:`lexppl.inference.System`.
 
         Args:
@@ -139,84 +140,65 @@ class Registry(Mapping[str, Method]):
         return len(self._methods)
 
 
-def _listed(
-    name: str,
-    settings: str,
-    summary: str,
-    home: str | None = None,
-    *,
-    networks: str = "hidden predictor_hidden",
-    epochs: int = 1,
-    own_rate: str | None = None,
-    **fixed: Any,
-) -> Method:
-    """A method of the library, loaded at its first use, with the settings that it takes beside
-    features, grouping and widths."""
-    taken = {"features", "grouping", *settings.split(), *networks.split()}
-    source = f"lexppl.systems:{home or name}"
-    fixed_ones = MappingProxyType(fixed)
-    return Method(name, source, summary, fixed_ones, frozenset(taken), epochs, own_rate)
-
-
 DEFAULT_METHOD = "lex"  # Where no method is named
 
-_LEX = "classes k penalty predictor masks imputations folds unit imputer likelihood"
-_BASE_X = "BASE-X: REAL-X whose predictor sees the selector's masks"
-_Q_FIT = "Q-FIT: a Dirichlet posterior of importance, "
-_SUWR = "SUWR: entries chosen one by one by those already kept, which cannot leak"
-_RATE = "0.5 in the logarithm of α, falling to 0.001"
+# Name: settings beside features and grouping; summary.
+_METHODS = """
+base_x: classes penalty imputer hidden predictor_hidden
+    BASE-X: REAL-X whose predictor sees the selector's masks
+fastshap: classes black_box imputer hidden predictor_hidden
+    FastSHAP: Shapley values of a surrogate, by regression
+invase: classes penalty imputer hidden predictor_hidden
+    INVASE: actor, critic and baseline
+l2x: classes k imputer hidden predictor_hidden
+    L2X: max-of-k Concrete masks
+lex: classes k penalty predictor masks imputations folds unit imputer likelihood hidden \
+predictor_hidden
+    LEX: the nested bound, k-subset or Bernoulli masks
+meed: classes k black_box hidden predictor_hidden
+    MEED: adversarial infidelity learning
+q_fit: black_box hidden
+    Q-FIT: a Dirichlet posterior of importance, by row
+q_fit_global: black_box hidden
+    Q-FIT: a Dirichlet posterior of importance, one for all rows
+rationale: classes penalty imputer hidden predictor_hidden
+    rationale selection: short, contiguous selections
+real_x: classes penalty folds imputer hidden predictor_hidden
+    REAL-X: a predictor of random masks, then a selector
+senn: classes hidden
+    SENN: linear in x, with coefficients that vary slowly
+suwr: classes penalty folds imputer hidden predictor_hidden
+    SUWR: entries chosen one by one by those already kept, which cannot leak
+vibi: classes k imputer hidden predictor_hidden
+    VIBI: L2X with an information bottleneck
+xtab: classes predictor_hidden
+    XTab: a deterministic soft mask
+"""
 # Epochs: shares of Q-FIT start alike, and part slowly; for a part of its epochs SUWR's choices are
 # near random; XTab's penalties take up to a nat from the first step on: its masks open slowly.
-METHODS = Registry(
-    (
-        _listed("base_x", "classes penalty imputer", _BASE_X),
-        _listed(
-            "fastshap",
-            "classes black_box imputer",
-            "FastSHAP: Shapley values of a surrogate, by regression",
-        ),
-        _listed("invase", "classes penalty imputer", "INVASE: actor, critic and baseline"),
-        _listed("l2x", "classes k imputer", "L2X: max-of-k Concrete masks"),
-        _listed("lex", _LEX, "LEX: the nested bound, k-subset or Bernoulli masks"),
-        _listed("meed", "classes k black_box", "MEED: adversarial infidelity learning"),
-        _listed("q_fit", "black_box", f"{_Q_FIT}by row", networks="hidden", epochs=4),
-        _listed(
-            "q_fit_global",
-            "black_box",
-            f"{_Q_FIT}one for all rows",
-            "q_fit",
-            networks="hidden",
-            scope="global",
-            epochs=4,
-            own_rate=_RATE,
-        ),
-        _listed(
-            "rationale",
-            "classes penalty imputer",
-            "rationale selection: short, contiguous selections",
-        ),
-        _listed(
-            "real_x",
-            "classes penalty folds imputer",
-            "REAL-X: a predictor of random masks, then a selector",
-        ),
-        _listed(
-            "senn",
-            "classes",
-            "SENN: linear in x, with coefficients that vary slowly",
-            networks="hidden",
-        ),
-        _listed("suwr", "classes penalty folds imputer", _SUWR, epochs=2),
-        _listed("vibi", "classes k imputer", "VIBI: L2X with an information bottleneck"),
-        _listed(
-            "xtab",
-            "classes",
-            "XTab: a deterministic soft mask",
-            networks="predictor_hidden",
-            epochs=2,
-        ),
-    )
-)
+_MORE: Mapping[str, dict[str, Any]] = {
+    "q_fit": {"epochs": 4},
+    "q_fit_global": {
+        "source": "lexppl.systems:q_fit",
+        "fixed": MappingProxyType({"scope": "global"}),
+        "epochs": 4,
+        "own_rate": "0.5 in the logarithm of α, falling to 0.001",
+    },
+    "suwr": {"epochs": 2},
+    "xtab": {"epochs": 2},
+}
+
+
+def _listed(text: str) -> Method:
+    """A method of the library, loaded at its first use, by its text."""
+    typed, summary = text.split("\n")
+    name, _, settings = typed.partition(": ")
+    taken = frozenset({"features", "grouping", *settings.split()})
+    method = Method(name, f"lexppl.systems:{name}", summary.strip(), settings=taken)
+    return replace(method, **_MORE.get(name, {}))
+
+
+METHODS = Registry(map(_listed, re.findall(r"\S.*\n.*", _METHODS)))
 """The methods by name, a system of one's own among them: `METHODS.register(summary)(factory)`.
 CXPlain is not: its y are shares computed of a model and its data, by
 :func:`lexppl.systems.cxplain_targets`."""

@@ -131,91 +131,37 @@ def widths(name: str, value: Any) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Setting:
-    """A setting of a fit, read by the plan, the estimators of tables and the command line.
+    """A setting of a fit, read by the plan, the estimators of tables and the command line, whose
+    `help/options.txt` describes it.
 
     Args:
         check: from the setting's name and a value to the value, or the refusal.
-        text, value, default: help at the command line, name of the value, and default in words.
         argument: of a method's factory, by which only some methods take the setting; None of all.
         choices: its names at the command line.
     """
 
     check: Callable[[str, Any], Any]
-    text: str = ""
-    value: str | None = None
-    default: str = ""
     argument: str | None = None
     choices: Sequence[str] | None = None
 
 
-BY_ROWS = "by the number of rows"
 SETTINGS: Mapping[str, Setting] = MappingProxyType(
     {
-        "k": Setting(
-            int_at_least, "features that each row keeps, as many in every row", argument="k"
-        ),
-        "penalty": Setting(
-            nats_or_auto,
-            "instead: each row keeps as many as pay, at LAMBDA nats each; auto chooses it from "
-            "the data, for lex",
-            "LAMBDA",
-            "auto, and for other methods their own",
-            "penalty",
-        ),
-        "imputer": Setting(
-            lambda _, value: value,
-            "what hidden features are replaced with: "
-            + "; ".join(f"{name}, {meaning}" for name, meaning in IMPUTERS.items()),
-            "LAW",
-            argument="imputer",
-            choices=tuple(IMPUTERS),
-        ),
-        "predictor": Setting(
-            partial(one_of, PREDICTORS),
-            "what predicts from the features that are kept, for lex: a network; boosted trees, "
-            "which read hidden features as missing and take no imputer; auto fits a network, and "
-            "then trees to the features that its explainer keeps, which take the network's place "
-            "where they predict the labels of held-out rows better by more than a standard error",
-            None,
-            f"{USUAL_PREDICTOR}, and network with an --imputer",
-            "predictor",
-            PREDICTORS,
-        ),
-        "masks": Setting(
-            partial(int_at_least, least=2), "masks a row and step of lex", "L", "4", "masks"
-        ),
-        "imputations": Setting(int_at_least, "imputations a mask of lex", "K", "1", "imputations"),
-        "folds": Setting(
-            int_at_least,
-            "predictors of lex, each judging rows that it has not learned from",
-            "F",
-            "2",
-            "folds",
-        ),
-        "regime": Setting(
-            partial(one_of, REGIMES),
-            "what is explained. free-in-situ: the labels, with a predictor that learns along "
-            "(the default); surrogate-post-hoc: the black box (the default with one); "
-            "fixed-in-situ: the labels, by a predictor that was fitted on all features before; "
-            "self-post-hoc: what that predictor says",
-            "REGIME",
-            argument="predictor",
-            choices=REGIMES,
-        ),
+        "k": Setting(int_at_least, "k"),
+        "penalty": Setting(nats_or_auto, "penalty"),
+        "imputer": Setting(lambda _, value: value, "imputer", tuple(IMPUTERS)),
+        "predictor": Setting(partial(one_of, PREDICTORS), "predictor", PREDICTORS),
+        "masks": Setting(partial(int_at_least, least=2), "masks"),
+        "imputations": Setting(int_at_least, "imputations"),
+        "folds": Setting(int_at_least, "folds"),
+        "regime": Setting(partial(one_of, REGIMES), "predictor", REGIMES),
         "hidden": Setting(widths),
         "predictor_hidden": Setting(widths),
-        "epochs": Setting(int_at_least, "passes over the rows", None, BY_ROWS),
-        "batch_size": Setting(int_at_least, "rows a step", "B", BY_ROWS),
-        "learning_rate": Setting(
-            partial(finite_float, above=0.0),
-            "of Adam",
-            "RATE",
-            "0.001, or the method's own optimizer",
-        ),
-        "replicates": Setting(int_at_least, "fits from different seeds, trained at once", "R"),
-        "seed": Setting(
-            partial(int_at_least, least=0), "the same seed gives the same numbers", None, "0"
-        ),
+        "epochs": Setting(int_at_least),
+        "batch_size": Setting(int_at_least),
+        "learning_rate": Setting(partial(finite_float, above=0.0)),
+        "replicates": Setting(int_at_least),
+        "seed": Setting(partial(int_at_least, least=0)),
     }
 )
 """The settings of a fit by name."""

@@ -17,6 +17,8 @@ from torch import Tensor
 from lexppl.arviz_compatibility import Posterior
 from lexppl.cli.fit_warnings import collapse_messages, learned_messages
 from lexppl.cli.options.plan_options import device_of
+from lexppl.cli.report.page import write_report
+from lexppl.cli.report.printed import print_report
 from lexppl.cli.results.scores import (
     JUDGED_DRAWS,
     PREDICTED_MASKS,
@@ -37,6 +39,7 @@ from lexppl.cli.terminal import (
     MODEL,
     OUTPUTS,
     POSTERIOR,
+    REPORT,
     ROWS,
     deferred_interrupts,
     progress_of,
@@ -162,11 +165,7 @@ class ExplainRun(ABC):
 
     @abstractmethod
     def write(self, folder: Path, report: Any) -> None:
-        """Write the posterior, the tables and the report."""
-
-    @abstractmethod
-    def show(self, report: Any, folder: Path) -> None:
-        """Print the report."""
+        """Write the posterior and the tables."""
 
     def threads(self) -> AbstractContextManager[None]:
         """Context in which torch uses the number of threads that suits the run."""
@@ -197,6 +196,7 @@ class ExplainRun(ABC):
                 try:
                     report = self._report()
                     self.write(folder, report)
+                    write_report(report, folder / REPORT)
                 except (Exception, KeyboardInterrupt) as error:
                     # Without room for the results the folder is left as it was.
                     if is_full_disk(error):
@@ -204,7 +204,7 @@ class ExplainRun(ABC):
                     _keep_model(folder)
                     ended = error
         if ended is None:
-            self.show(report, out)
+            print_report(report, out)
             return 0 if self.sections.complete else INTERRUPTED
         stopped = isinstance(ended, KeyboardInterrupt)
         why = "interrupted" if stopped else "not all was done"
@@ -230,16 +230,10 @@ class ExplainRun(ABC):
 
     def shared(self, posterior: Posterior, judgement: Judgement) -> dict[str, Any]:
         """Fields of a report on data of any kind, but for the ranking."""
-        return {
-            "options": self.options,
-            "command": self.command,
-            "source": self.source,
-            "plan": self.plan,
-            "result": self.result,
-            "posterior": posterior,
-            "judgement": judgement,
-            "warnings": tuple(self.sections.warnings),
-        }
+        names = ("options", "command", "source", "plan", "result")
+        of_run = {name: getattr(self, name) for name in names}
+        warnings = tuple(self.sections.warnings)
+        return of_run | {"posterior": posterior, "judgement": judgement, "warnings": warnings}
 
     def behind(self, judgement: Judgement) -> list[str]:
         """A line that warns of predictions worse than those by all features, if they are."""

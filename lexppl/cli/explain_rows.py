@@ -32,11 +32,9 @@ from lexppl.cli.options.checks import TEXTS, kind_of_data
 from lexppl.cli.options.plan_options import typed_settings
 from lexppl.cli.report.data import RowsReport
 from lexppl.cli.report.image_text_parts import ranked_words
-from lexppl.cli.report.printed import print_rows_report
-from lexppl.cli.report.rows_page import write_rows_report
 from lexppl.cli.results.scores import Judgement
 from lexppl.cli.results.single_rows import ExplainedRow, default_rows, explained_row
-from lexppl.cli.terminal import REPORT, show_progress
+from lexppl.cli.terminal import show_progress
 from lexppl.data.texts import TextDataset
 from lexppl.evaluation import fit_predictor
 from lexppl.evaluation.effects import revealed_predictions
@@ -56,7 +54,6 @@ from lexppl.models.architectures.base import Architecture
 from lexppl.models.architectures.images import ImageArchitecture
 from lexppl.models.imputers import imputer_of
 from lexppl.summary import counted
-from lexppl.systems.registry import Settings
 from lexppl.tabular.fit_plan import FitPlan, plan_for
 from lexppl.tabular.table_fit import method_system
 
@@ -114,16 +111,15 @@ class RowsRun(ExplainRun):
                 # A selector learns nothing from a predictor that predicts nothing yet.
                 self.architecture = self.architecture.starting_from(full.predictor.network)
         show_progress(f"fitting the explainer, {counted(plan.replicates, 'replicate')}", quiet)
-        settings = Settings(
-            features=self.architecture,
-            classes=len(source.data.class_names),
-            penalty=None if isinstance(plan.penalty, str) else plan.penalty,
-            black_box=observed,
-            imputer=_imputer(plan, source) if METHODS[plan.method].takes("imputer") else None,
-            **{
-                name: getattr(plan, name) for name in ("k", "masks", "imputations", "folds", "unit")
-            },
-        )
+        settings = {
+            "features": self.architecture,
+            "classes": len(source.data.class_names),
+            "penalty": None if isinstance(plan.penalty, str) else plan.penalty,
+            "black_box": observed,
+            "imputer": _imputer(plan, source) if METHODS[plan.method].takes("imputer") else None,
+        }
+        alike = ("k", "masks", "imputations", "folds", "unit")
+        settings |= {name: getattr(plan, name) for name in alike}
         has_own_rate = METHODS[plan.method].own_rate is not None and not plan.rate_given
         self.result = self._fitted(
             partial(fit, method_system(plan, settings, source.train.x)),
@@ -276,10 +272,6 @@ class RowsRun(ExplainRun):
         if lines is not None:
             lines = lines[lines["step"].isna() | (lines["step"].abs() > 0)]
         write_tables(folder, report.posterior, report.ranking, lines)
-        write_rows_report(report, folder / REPORT)
-
-    def show(self, report: RowsReport, folder: Path) -> None:
-        print_rows_report(report, folder)
 
 
 def plan_of_rows(options: argparse.Namespace, source: DividedRows) -> FitPlan:

@@ -24,13 +24,19 @@ from lexppl.cli.explain_command import ExplainRun, lines_of, write_tables
 from lexppl.cli.options.checks import check_row_numbers, regime_of
 from lexppl.cli.options.plan_options import groups_of, plan_of
 from lexppl.cli.report.data import TableReport
-from lexppl.cli.report.page import write_report
-from lexppl.cli.report.printed import print_table_report
 from lexppl.cli.results import scores
 from lexppl.cli.results.certified_rows import certified_rows
 from lexppl.cli.results.encoded_choice import EncodedChoice, encoded_choice
 from lexppl.cli.results.first_answer import first_answer
-from lexppl.cli.results.gains import FittedTable, JudgedGains, judge_gains, judge_learning
+from lexppl.cli.results.gains import (
+    FittedTable,
+    JudgedGains,
+    judge_gains,
+    judge_learning,
+    measured_first,
+    measured_importance,
+    measured_rows,
+)
 from lexppl.cli.results.penalties import AllPenalties, at_each_penalty
 from lexppl.cli.results.scores import Judgement, ScoreRow
 from lexppl.cli.results.single_rows import Details, add_row_values, details_of
@@ -42,13 +48,13 @@ from lexppl.cli.terminal import (
     ENCODING,
     GROUPS,
     PATH,
-    REPORT,
     UsageError,
     one_thread,
     show_progress,
 )
 from lexppl.data.divided_table import DividedTable
 from lexppl.evaluation.feature_groups import FeatureGroups
+from lexppl.evaluation.importance import Importance
 from lexppl.evaluation.judges import EvalX, FittedPredictor
 from lexppl.evaluation.penalty_path import HASTY_ROWS
 from lexppl.evaluation.prediction import LEAST_RARE, BaseRateGain, rare_rows
@@ -72,6 +78,7 @@ NO_VALIDATION = (
     "held out are fitted on, and the best epoch is the one that fits them best"
 )
 NO_PATH = "for the same reason the penalty is not chosen from the data: it is {:.3g} nats"
+MEASURING = "measuring what the features are worth"
 CHOICE = "whether the choice of features encodes the answer is"
 LEAST_REPORT = 200_000  # Bytes of the smallest report, with the posterior and the tables
 BYTES_OF_A_WEIGHT = 4
@@ -90,6 +97,7 @@ class TableRun(ExplainRun):
     fitted: TableFit
     outputs: Tensor | None = None  # Of the black box for every row
     box: BlackBox | None = None
+    worth: Importance | None = None  # Of all groups, where it was measured before the fit
 
     @property
     def table(self) -> FittedTable:
@@ -151,15 +159,43 @@ class TableRun(ExplainRun):
             show_progress("fitting the predictor that sees everything", options.quiet)
             kept = self.checkpoint("explained-predictor")
             full = fit_full_predictor(plan, rows, self.progress, kept)
+        left_out = self._left_out()
         show_progress(_what_is_fitted(plan), options.quiet)
         watch = partial(first_answer, groups=self.groups, seed=plan.seed, quiet=options.quiet)
         kept = self.checkpoint(TREES if plan.predictor_kind == TREES else NETWORK)
         self.fitted = fit_table(
-            plan, rows, full=full, checkpoint=kept, progress=self.progress, watch=watch
+            plan,
+            rows,
+            full=full,
+            checkpoint=kept,
+            progress=self.progress,
+            watch=watch,
+            left_out=left_out,
         )
         self.plan, self.result = self.fitted.plan, self.fitted.result
         # A predictor that was fitted to a black box is no reference for the labels.
         self.full = full if self.outputs is None else None
+
+    def _left_out(self) -> list[list[bool]] | None:
+        """The entries, `(F, G)`, that the rows outside each fold do not show to be worth anything:
+        the masks of the fold's replicate do not keep them. None where masks may keep all."""
+        plan, source, groups, seed = self.plan, self.source, self.groups, self.options.seed
+        reads_rows = plan.penalties is not None and source.folds is not None
+        few = self.outputs is None and self._few_rare() is not None
+        if not reads_rows or few or plan.needs_full_predictor:
+            return None
+        rows = measured_rows(source, seed)
+        outputs = source.data.y[rows] if self.outputs is None else self.outputs[rows]
+        folds = scores.folds_at(source, rows)
+        names = measured_first(groups, groups.names)
+        if folds is None or len(names) < len(groups.names) or bool((outputs == outputs[:1]).all()):
+            return None
+        show_progress(MEASURING, self.options.quiet)
+        try:
+            self.worth = measured_importance(source, groups, names, rows, outputs, seed)
+        except FloatingPointError:  # Reported where the gains are.
+            return None
+        return [(~shown).tolist() for shown in self.worth.shown_outside(folds)]
 
     def _rows(self, observed: Tensor | None = None) -> EncodedRows:
         source = self.source
@@ -236,7 +272,7 @@ class TableRun(ExplainRun):
         posterior = self.posterior(*rows, scores.folds_at(source, numbers))
         ranking, gains = selection_table(posterior), None
         if kind_of(posterior) is PROBABILITY and judge is not None:
-            name = "measuring what the features are worth"
+            name = "" if self.worth is not None else MEASURING
             work = partial(self.gains, posterior)
             early = "the gains were interrupted; features are ranked without them"
             gains = sections.run(name, work, None, early, "gains are")
@@ -272,13 +308,21 @@ class TableRun(ExplainRun):
     def gains(self, posterior: Posterior) -> JudgedGains | None:
         """Gains of groups and features; none of one row, which has no spread, of so few rows of
         rarer labels that their mean is not normal, or of outputs that do not vary."""
-        table, rows, rare = self.table, len(self.source.test_rows), rare_rows(self.source.test.y)
-        few = table.observes_labels and rare is not None and rare < min(LEAST_RARE / 4, rows / 10)
-        if few:
+        rows, rare = len(self.source.test_rows), self._few_rare()
+        if rare is not None and self.table.observes_labels:
             self.sections.warn([f"nothing is found: {rare} of {rows} held-out labels are rare"])
-        if few or rows < 2:
             return None
-        return judge_gains(table, posterior, self.options.fdr, self.options.fwer)
+        if rows < 2:
+            return None
+        options = self.options
+        return judge_gains(self.table, posterior, options.fdr, options.fwer, self.worth)
+
+    def _few_rare(self) -> int | None:
+        """How many held-out labels are of the rarer class, if too few for the mean of their gains
+        to be normal."""
+        rare = rare_rows(self.source.test.y)
+        few = rare is not None and rare < min(LEAST_RARE / 4, len(self.source.test_rows) / 10)
+        return rare if few else None
 
     def _details(self, posterior: Posterior, gains: JudgedGains | None) -> Details:
         """Directions and single rows."""
@@ -325,10 +369,6 @@ class TableRun(ExplainRun):
             report.certified.table.to_csv(folder / CERTIFIED, index=False)
         if report.path is not None:
             report.path.table.to_csv(folder / PATH, index=False)
-        write_report(report, folder / REPORT)
-
-    def show(self, report: TableReport, folder: Path) -> None:
-        print_table_report(report, folder)
 
 
 def _check_guarantee(plan: FitPlan) -> None:

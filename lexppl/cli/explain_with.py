@@ -121,33 +121,25 @@ def _rows(
     posterior: xr.DataTree, x: Tensor, encoding: TableEncoding, predicted: pd.DataFrame
 ) -> pd.DataFrame:
     """A line for each row and feature, the most kept first; the last total is the prediction."""
-    means = mask_means(posterior)
-    names, kept = [str(name) for name in means[means.dims[-1]].values], means.values.mean(0)
-    values = decoded_values(x, encoding)
-    if "predicted" not in predicted:
-        name = predicted.columns[-2]
-        labels, totals = [f"{name} response"] * len(x), predicted[name]
-    else:
-        labels = predicted["predicted"].tolist()
+    means, values = mask_means(posterior), decoded_values(x, encoding)
+    names = pd.Index(means[means.dims[-1]].values.astype(str), name="feature")
+    kept = pd.DataFrame(means.values.mean(0), columns=names).rename_axis("row")
+    lines = kept.stack().rename("kept").reset_index()
+    lines = lines.sort_values(["row", "kept"], ascending=[True, False], ignore_index=True)
+    if "predicted" in predicted:
+        labels = predicted["predicted"]
         totals = np.log(predicted.filter(regex=r"^p\(").max(axis=1))
-    order = np.argsort(-kept, axis=-1, kind="stable")
-    total = np.full(kept.shape, np.nan)
-    total[:, -1] = totals
-    texts = [
-        values[names[g]].text(row) if names[g] in values else ""
-        for row, places in enumerate(order)
-        for g in places
+    else:
+        totals = predicted[predicted.columns[-2]]
+        labels = pd.Series(f"{totals.name} response", totals.index)
+    row, last = lines["row"], ~lines["row"].duplicated(keep="last")
+    lines["predicted"] = labels.loc[row].to_numpy()
+    lines["total"] = totals.loc[row].where(last.to_numpy()).to_numpy()
+    lines["value"] = [
+        values[name].text(place) if name in values else ""
+        for place, name in zip(row, lines["feature"], strict=True)
     ]
-    return pd.DataFrame(
-        {
-            "row": np.arange(len(x)).repeat(len(names)),
-            "predicted": np.array(labels, dtype=object).repeat(len(names)),
-            "feature": np.array(names, dtype=object)[order].ravel(),
-            "value": texts,
-            "total": total.ravel(),
-            "kept": np.take_along_axis(kept, order, axis=-1).ravel(),
-        }
-    )
+    return lines[["row", "predicted", "feature", "value", "total", "kept"]]
 
 
 def _steps(

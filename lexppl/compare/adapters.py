@@ -255,10 +255,6 @@ def conditional_baselines(
     """
     if not isinstance(imputer, Imputer):
         raise TypeError(f"imputer must be an Imputer; it is {type(imputer).__name__}")
-    floating = isinstance(x, Tensor) and x.is_floating_point()
-    if not floating or x.dim() < 2 or len(x) == 0:
-        kind = f"{x.dtype} {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
-        raise TypeError(f"x must be a floating-point tensor (B, *event), B >= 1; it is {kind}")
     int_at_least("draws", draws)
     int_at_least("seed", seed, 0)
     check_tables(grouping, x=x)

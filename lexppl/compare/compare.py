@@ -206,11 +206,9 @@ def compare(
 
 
 def _check_importances(name: str, ranked: Tensor, shape: tuple[int, int]) -> None:
-    if tuple(ranked.shape[1:]) != shape or bool(ranked.isnan().any()):
-        raise ValueError(
-            f"importances of {name!r} must be numbers of shape {shape}, "
-            f"(rows, mask entries); they have shape {tuple(ranked.shape[1:])}, or NaN"
-        )
+    shaped(f"importances of {name!r}", ranked[0], shape, note="rows and mask entries")
+    if bool(ranked.isnan().any()):
+        raise ValueError(f"importances of {name!r} must be numbers; there is NaN among them")
 
 
 def _sizes(sizes: Sequence[int] | None, entries: int) -> list[int]:

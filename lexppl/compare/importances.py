@@ -127,12 +127,10 @@ def permutation_importances(
     check_tables(grouping, x=x, scored=rows)
     repeats = int_at_least("repeats", repeats)
     box = black_box_of(model)
-    if y.shape != rows.shape[:1] or y.is_floating_point() != (box.task == "regression"):
+    shaped("y of scored", y, rows.shape[:1])
+    if y.is_floating_point() != (box.task == "regression"):
         kind = "responses" if box.task == "regression" else "labels"
-        raise ValueError(
-            f"scored must have {kind} of shape ({len(rows)},); they are {y.dtype} of shape "
-            f"{tuple(y.shape)}"
-        )
+        raise ValueError(f"scored must have {kind}; they are {y.dtype}")
     groups = Grouping.identity(rows.shape[1]) if grouping is None else grouping
     generator = torch.Generator().manual_seed(int_at_least("seed", seed, 0))
     found = torch.zeros(groups.entries, dtype=torch.float64)

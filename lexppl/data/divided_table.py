@@ -162,7 +162,9 @@ def divided_frame(
     labels = used.iloc[:, -1]
     column_of_target = TargetColumn.fit(labels, how.task)
     names = column_of_target.class_names
-    strata = _strata(column_of_target.encode(labels), names)
+    strata = np.zeros(len(labels), np.int64)
+    if names is not None:
+        strata = column_of_target.encode(labels).numpy()
     rows = _divided(strata, names, valid_share, test_share, folds, seed)
     table = cells.loc[used.index].drop(columns=str(labels.name)).reset_index(drop=True)
     unit = None
@@ -224,18 +226,13 @@ def divided_set(
         return divided_frame(shipped_frame(name), **parts, **options)
     data, exact = load(name), load(name, dtype=torch.float64)
     table = pd.DataFrame(exact.x.numpy(), columns=list(data.feature_names))
-    rows = _divided(_strata(data.y, data.class_names), data.class_names, seed=seed, **parts)
+    rows = _divided(data.strata, data.class_names, seed=seed, **parts)
     return DividedTable(data, table, *rows)
 
 
 Places = tuple[
     NDArray[np.int64], NDArray[np.int64] | None, NDArray[np.int64], NDArray[np.int64] | None
 ]
-
-
-def _strata(y: torch.Tensor, names: tuple[str, ...] | None) -> NDArray[np.int64]:
-    """The class of each row; all equal for responses."""
-    return np.zeros(len(y), np.int64) if names is None else np.asarray(y, np.int64)
 
 
 def _divided(

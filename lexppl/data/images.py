@@ -137,13 +137,12 @@ def _check_pixels(data: ImageDataset) -> None:
         )
     rows, _, height, width = shaped("pixels", pixels, "N C H W", filled=True)
     shaped("y", data.y, (rows,))
-    if data.row_names is not None and len(data.row_names) != rows:
-        raise ValueError(f"row_names must have {rows} names; it has {len(data.row_names)}")
-    if truth is not None and (truth.dtype != torch.bool or truth.shape != (rows, height, width)):
-        raise ValueError(
-            f"truth must be torch.bool of shape {(rows, height, width)}; it is {truth.dtype} of "
-            f"shape {tuple(truth.shape)}"
-        )
+    if data.row_names is not None:
+        shaped("row_names", data.row_names, (rows,))
+    if truth is not None:
+        shaped("truth", truth, (rows, height, width))
+        if truth.dtype != torch.bool:
+            raise ValueError(f"truth must be torch.bool; it is {truth.dtype}")
     low, high = float(pixels.min()), float(pixels.max())
     if pixels.is_floating_point() and not (low >= 0 and high <= 1):
         raise ValueError(

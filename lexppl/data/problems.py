@@ -1,4 +1,4 @@
-"""Everything that is wrong with a table, listed at once, each with the argument that mends it."""
+"""Everything that is wrong with a table, listed at once, each with the argument that fixes it."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ _THOUSANDS = re.compile(r"[+-]?\d{1,3}(([,'\s])\d{3})*(\.\d+)?")
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that a table has wrong, in words, and the arguments that mend it, if any do.
+    """One thing that a table has wrong, in words, and the arguments that fix it, if any do.
 
     Args:
-        text: what is wrong, up to a semicolon, and what mends it.
+        text: what is wrong, up to a semicolon, and what fixes it.
         decision: of a mend that is safe where nothing is stated: what it does, and the argument
             that changes it.
     """
@@ -62,7 +62,7 @@ class TableError(ValueError):
     """A table that cannot be read as it is, with all that is wrong with it.
 
     Of one problem the message is its text; of several they stand one a line, and the last line
-    has the arguments that mend all that arguments can.
+    has the arguments that fix all that arguments can.
 
     Example:
         >>> constant = Problem("'b' is constant", {"drop": ["b"]})

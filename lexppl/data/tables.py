@@ -171,7 +171,7 @@ def read_table(
     heavy (`NumericColumn`); words, categories and booleans become one 0/1 feature a level; dates
     become a trend in days and the sine and cosine of what recurs in them (`DateColumn`). Give the
     result's ``encoding`` back as ``encoding`` to read further files in the same way. What the table
-    has wrong is refused at once: one error lists every column, with the arguments that mend it.
+    has wrong is refused at once: one error lists every column, with the arguments that fix it.
 
     With ``hide_missing`` a missing value enters as 0 (the mean; no level) beside a marker that is
     1, both of its column's mask entry. The fits of :mod:`lexppl.tabular` and of the command line

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.distributions import Bernoulli, Independent, constraints, register_kl
 from torch.nn.functional import logsigmoid
 
-from lexppl.distributions.computed_once import ComputedOnce, computed_once
+from lexppl.distributions.computed_once import computed_once
 from lexppl.distributions.log_space import log_add
 from lexppl.distributions.masks import MaskDistribution, Vectors, all_of_sizes, checked_logits
 
@@ -112,19 +112,19 @@ class ChainMask(MaskDistribution):
         else:
             coupling = logits.new_full((), coupling)
         batch = _batch_of(logits, coupling)
-        self._rows = _Rows(logits.expand(*batch, size), coupling.expand(*batch, size - 1))
-        super().__init__(batch, torch.Size((size,)), validate_args=validate_args)
-        self._refuse_infinite("logits", "coupling")
+        self._logits = logits.expand(*batch, size)
+        self._coupling = coupling.expand(*batch, size - 1)
+        super().__init__(batch, torch.Size((size,)), validate_args, "logits", "coupling")
 
     @property
     def logits(self) -> Tensor:
         """u, ``(*batch, G)``."""
-        return self._rows.logits.expand(self._batch_shape + self._event_shape)
+        return self._logits.expand(self._batch_shape + self._event_shape)
 
     @property
     def coupling(self) -> Tensor:
         """J, ``(*batch, G − 1)``."""
-        return self._of_pairs(self._rows.coupling)
+        return self._of_pairs(self._coupling)
 
     def _of_pairs(self, values: Tensor) -> Tensor:
         return values.expand(*self._batch_shape, self._event_shape[0] - 1)
@@ -135,50 +135,41 @@ class ChainMask(MaskDistribution):
 
     def uniform(self) -> "ChainMask":
         """The distribution of the same shapes under which all masks are alike."""
-        rows = self._rows
-        alike = ChainMask(
-            torch.zeros_like(rows.logits), torch.zeros_like(rows.coupling), validate_args=False
-        )
-        return alike.expand(self._batch_shape)
+        logits, coupling = torch.zeros_like(self._logits), torch.zeros_like(self._coupling)
+        return ChainMask(logits, coupling, validate_args=False).expand(self._batch_shape)
 
-    def log_prob(self, value: Tensor) -> Tensor:
-        """log p(value), ``sample_shape + batch_shape``."""
-        if self._validate_args:
-            self._validate_sample(value)
-        result = self._rows.score(value, switches_of(value)) - self._rows.log_total()
-        return result.expand(torch.Size(broadcast_shape(result.shape, self._batch_shape)))
+    def _log_prob(self, value: Tensor) -> Tensor:
+        return self._score(value, switches_of(value)) - self._log_total()
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
         """Exact draws, ``sample_shape + batch_shape + (G,)``."""
         shape = self._extended_shape(sample_shape)
-        return path(self._rows.sums(), drawn, shape[:-1]).to(self._rows.logits.dtype)
+        return path(self._sums(), drawn, shape[:-1]).to(self._logits.dtype)
 
     @property
     def mean(self) -> Tensor:
         """E[z], ``(*batch, G)``."""
-        rows = self._rows
-        return (rows.mode() + rows.moments()[0]).expand(self._batch_shape + self._event_shape)
+        return (self._mode() + self._moments()[0]).expand(self._batch_shape + self._event_shape)
 
     @property
     def variance(self) -> Tensor:
         """E[z] (1 − E[z]), ``(*batch, G)``."""
-        unlike = self._rows.moments()[0].abs()
+        unlike = self._moments()[0].abs()
         return (unlike * (1 - unlike)).expand(self._batch_shape + self._event_shape)
 
     @property
     def switches(self) -> Tensor:
         """P(z_g ≠ z_{g−1}), ``(*batch, G − 1)``."""
-        rows = self._rows
-        return self._of_pairs(switches_of(rows.mode()) + rows.moments()[1])
+        return self._of_pairs(switches_of(self._mode()) + self._moments()[1])
 
     @property
     def mode(self) -> Tensor:
         """A likeliest mask, ``(*batch, G)``."""
-        return self._rows.mode().expand(self._batch_shape + self._event_shape)
+        return self._mode().expand(self._batch_shape + self._event_shape)
 
     def entropy(self) -> Tensor:
         """−E[log p(z)] in nats, of the batch's shape."""
-        return self._rows.entropy().expand(self._batch_shape)
+        return self._entropy().expand(self._batch_shape)
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
         """All 2^G masks, ``(2^G, *batch, G)``; ``batch`` all ones for ``expand=False``; at most
@@ -187,61 +178,52 @@ class ChainMask(MaskDistribution):
         masks = all_of_sizes("ChainMask", torch.ones(size + 1, dtype=torch.bool), self.logits)
         return self._listed(masks, expand)
 
-
-def switches_of(mask: Tensor) -> Tensor:
-    """|z_g − z_{g−1}|, ``(…, G − 1)``."""
-    return mask.diff(dim=-1).abs()
-
-
-class _Rows(ComputedOnce):
-    """The rows of a distribution before any expansion, with what has been computed of them."""
-
-    def __init__(self, logits: Tensor, coupling: Tensor) -> None:
-        super().__init__()
-        self.logits = logits
-        self.coupling = coupling
-
     @computed_once
-    def mode(self) -> Tensor:
+    def _mode(self) -> Tensor:
         with torch.no_grad():
             # Relative to each entry's likelier value, so that sums stay small.
-            near = (self.logits > 0).to(self.logits.dtype)
-            steps = _steps(self.logits, self.coupling, near)
-            best = path(segments(steps, torch.maximum), likelier, self.logits.shape[:-1])
-            return best.to(self.logits.dtype)
+            near = (self._logits > 0).to(self._logits.dtype)
+            steps = _steps(self._logits, self._coupling, near)
+            best = path(segments(steps, torch.maximum), likelier, self._logits.shape[:-1])
+            return best.to(self._logits.dtype)
 
-    def score(self, value: Tensor, switches: Tensor) -> Tensor:
+    def _score(self, value: Tensor, switches: Tensor) -> Tensor:
         """Σ u z − Σ J |z_g − z_{g−1}| of a mask, less that of the mode."""
-        mode = self.mode()
-        unlike = (self.logits * (value - mode)).sum(-1)
-        return unlike - (self.coupling * (switches - switches_of(mode))).sum(-1)
+        mode = self._mode()
+        unlike = (self._logits * (value - mode)).sum(-1)
+        return unlike - (self._coupling * (switches - switches_of(mode))).sum(-1)
 
     @computed_once
-    def sums(self) -> list[Tensor]:
-        return segments(_steps(self.logits, self.coupling, self.mode()), log_add)
+    def _sums(self) -> list[Tensor]:
+        return segments(_steps(self._logits, self._coupling, self._mode()), log_add)
 
     @computed_once
-    def log_total(self) -> Tensor:
+    def _log_total(self) -> Tensor:
         """log Z, less the mode's score."""
-        return log_total(self.sums())
+        return log_total(self._sums())
 
     @computed_once
-    def moments(self) -> tuple[Tensor, Tensor]:
+    def _moments(self) -> tuple[Tensor, Tensor]:
         """E[z] and E|z_g − z_{g−1}|, less those of the mode: the derivatives of log Z."""
-        mode = self.mode()
+        mode = self._mode()
 
         def total(logits: Tensor, coupling: Tensor) -> Tensor:
             return log_total(segments(_steps(logits, coupling, mode), log_add))
 
-        value, pull_back, *_ = torch.func.vjp(total, self.logits, self.coupling)
+        value, pull_back, *_ = torch.func.vjp(total, self._logits, self._coupling)
         by_logits, by_coupling = pull_back(torch.ones_like(value))
         return by_logits, -by_coupling
 
     @computed_once
-    def entropy(self) -> Tensor:
-        unlike, switches = self.moments()
-        score = (self.logits * unlike).sum(-1) - (self.coupling * switches).sum(-1)
-        return self.log_total() - score
+    def _entropy(self) -> Tensor:
+        unlike, switches = self._moments()
+        score = (self._logits * unlike).sum(-1) - (self._coupling * switches).sum(-1)
+        return self._log_total() - score
+
+
+def switches_of(mask: Tensor) -> Tensor:
+    """|z_g − z_{g−1}|, ``(…, G − 1)``."""
+    return mask.diff(dim=-1).abs()
 
 
 def _steps(logits: Tensor, coupling: Tensor, origin: Tensor) -> Tensor:
@@ -276,7 +258,7 @@ def _batch_of(logits: Tensor, coupling: Tensor) -> torch.Size:
 @register_kl(ChainMask, ChainMask)
 def _kl_chain(p: ChainMask, q: ChainMask) -> Tensor:
     """E_p[log p(z)] − E_p[log q(z)], exact."""
-    return -p.entropy() - (q._rows.score(p.mean, p.switches) - q._rows.log_total())
+    return -p.entropy() - (q._score(p.mean, p.switches) - q._log_total())
 
 
 @register_kl(ChainMask, Independent)

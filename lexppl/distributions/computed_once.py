@@ -1,28 +1,51 @@
-"""What is computed when it is first needed, and kept."""
+"""What is computed when it is first needed, and kept; distributions whose expansions share it."""
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import torch
+from pyro.distributions import TorchDistribution
 from torch import Tensor
 
 Value = TypeVar("Value")
 
 
-class ComputedOnce:
-    """Holds the values of its methods that are decorated by :func:`computed_once`."""
+class SharedRows(TorchDistribution):
+    """Base of distributions whose expansions share what was computed of their rows, before or by
+    methods that :func:`computed_once` decorates."""
 
-    def __init__(self) -> None:
+    expanded: ClassVar[tuple[str, ...]] = ()
+    """Tensors `(*batch, …)`, in full, that are expanded with the batch."""
+
+    def __init__(
+        self, batch_shape: torch.Size, event_shape: torch.Size, validate_args: bool | None = None
+    ) -> None:
         self._computed: dict[str, tuple[bool, Any]] = {}
+        super().__init__(batch_shape, event_shape, validate_args=validate_args)
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> Self:
+        """The same distribution over more dimensions; nothing is computed again."""
+        new: Self = self._get_checked_instance(type(self), _instance)
+        shape, rows = torch.Size(batch_shape), self._batch_shape
+        ends = shape[len(shape) - len(rows) :]
+        if len(ends) != len(rows) or any(a not in (1, b) for a, b in zip(rows, ends, strict=True)):
+            raise ValueError(f"batch shape {tuple(rows)} cannot be expanded to {tuple(shape)}")
+        new.__dict__.update(self.__dict__)
+        for name in self.expanded:
+            value = getattr(self, name)
+            setattr(new, name, value.expand(*shape, *value.shape[len(rows) :]))
+        TorchDistribution.__init__(new, shape, self._event_shape, validate_args=False)
+        new._validate_args = self._validate_args
+        return new
 
 
 def computed_once(method: Callable[[Any], Value]) -> Callable[[Any], Value]:
-    """A method of a :class:`ComputedOnce` whose value is kept, and computed anew where a gradient
+    """A method of a :class:`SharedRows` whose value is kept, and computed anew where a gradient
     is first needed."""
 
     @wraps(method)
-    def value(self: ComputedOnce) -> Value:
+    def value(self: SharedRows) -> Value:
         graph = torch.is_grad_enabled()
         known = self._computed.get(method.__name__)
         # What was computed without a graph (in a sampler, say) must not cut later gradients.

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.distributions import constraints, register_kl
 from torch.nn.functional import logsigmoid, pad, softplus, threshold
 
-from lexppl.distributions.computed_once import ComputedOnce, computed_once
+from lexppl.distributions.computed_once import computed_once
 from lexppl.distributions.masks import (
     KHot,
     MaskDistribution,
@@ -303,9 +303,8 @@ class KSubset(MaskDistribution):
         if isinstance(k, Tensor):
             batch_shape = torch.Size(broadcast_shape(batch_shape, k.shape))
             k = k.expand(batch_shape)
-        self._rows = _Rows(logits.expand(*batch_shape, size), k, max_k)
-        super().__init__(batch_shape, torch.Size((size,)), validate_args=validate_args)
-        self._refuse_infinite("logits")
+        self._logits, self._k, self._max_k = logits.expand(*batch_shape, size), k, max_k
+        super().__init__(batch_shape, torch.Size((size,)), validate_args, "logits")
         if (
             self._validate_args
             and isinstance(k, Tensor)
@@ -318,18 +317,18 @@ class KSubset(MaskDistribution):
     @property
     def logits(self) -> Tensor:
         """The logits, ``(*batch, G)``."""
-        return self._rows.logits.expand(self._batch_shape + self._event_shape)
+        return self._logits.expand(self._batch_shape + self._event_shape)
 
     @property
     def k(self) -> int | Tensor:
         """The number of entries that are on, an int or ``(*batch)``."""
-        k = self._rows.k
+        k = self._k
         return k.expand(self._batch_shape) if isinstance(k, Tensor) else k
 
     @property
     def max_k(self) -> int:
         """The largest k that any row may have."""
-        return self._rows.max_k
+        return self._max_k
 
     @constraints.dependent_property(is_discrete=True, event_dim=1)
     def support(self) -> KHot:
@@ -337,46 +336,35 @@ class KSubset(MaskDistribution):
 
     def uniform(self) -> "KSubset":
         """The distribution of the same k and shapes under which all masks are alike."""
-        rows = self._rows
-        max_k = rows.max_k if isinstance(rows.k, Tensor) else None
-        distribution = KSubset(
-            torch.zeros_like(rows.logits), rows.k, validate_args=False, max_k=max_k
-        )
-        return distribution.expand(self._batch_shape)
+        max_k = self._max_k if isinstance(self._k, Tensor) else None
+        logits = torch.zeros_like(self._logits)
+        alike = KSubset(logits, self._k, validate_args=False, max_k=max_k)
+        return alike.expand(self._batch_shape)
 
-    def log_prob(self, value: Tensor) -> Tensor:
-        """log p(value), ``sample_shape + batch_shape``; without validation Σ value · logits − log
-        e_k of any value."""
-        if self._validate_args:
-            self._validate_sample(value)
-        rows = self._rows
-        theta, likely, constant = rows.log_prob_parts()
+    def _log_prob(self, value: Tensor) -> Tensor:
+        """Σ value · logits − log e_k of any value, also outside the support."""
+        theta, likely, constant = self._log_prob_parts()
         # Relative to each entry's likelier value the terms are small, where Σ z·logits and log e_k
         # may be large and differ by little. The second term is 0 on the support.
-        score = ((rows.logits + theta.unsqueeze(-1)) * (value - likely)).sum(-1)
-        result = score - theta * (value.sum(-1) - rows.k) + constant
-        batch = self._batch_shape
-        if result.shape[result.dim() - len(batch) :] != batch:
-            # Plates expand a distribution; a value of fewer rows has a density in each of them.
-            result = result.expand(torch.Size(broadcast_shape(result.shape, batch)))
-        return result
+        score = ((self._logits + theta.unsqueeze(-1)) * (value - likely)).sum(-1)
+        return score - theta * (value.sum(-1) - self._k) + constant
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
         """Exact draws, ``sample_shape + batch_shape + (G,)``."""
         shape = self._extended_shape(sample_shape)
-        own = self._rows.logits.dim() - 1
-        lead, batch = shape[: len(shape) - 1 - own], shape[len(shape) - 1 - own : -1]
-        return self._rows.draw(math.prod(lead), batch).reshape(shape)
+        lead = len(shape) - self._logits.dim()
+        number, batch = math.prod(shape[:lead]), shape[lead:-1]
+        return draw(self._tables(), self._logits, self._k, number, batch).reshape(shape)
 
     @property
     def mean(self) -> Tensor:
         """Inclusion probabilities E[z], ``(*batch, G)``; they add up to k."""
-        return self._rows.marginals()[0].expand(self._batch_shape + self._event_shape)
+        return self._marginals()[0].expand(self._batch_shape + self._event_shape)
 
     @property
     def variance(self) -> Tensor:
         """E[z] (1 − E[z]), ``(*batch, G)``."""
-        on, off = self._rows.marginals()[:2]
+        on, off = self._marginals()[:2]
         return (on * off).expand(self._batch_shape + self._event_shape)
 
     @property
@@ -386,7 +374,7 @@ class KSubset(MaskDistribution):
 
     def entropy(self) -> Tensor:
         """−E[log p(z)] in nats, of the batch's shape."""
-        return self._rows.entropy().expand(self._batch_shape)
+        return self._entropy().expand(self._batch_shape)
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
         """All C(G, k) masks, ``(C(G, k), *batch, G)``; ``batch`` all ones for ``expand=False``; at
@@ -395,30 +383,19 @@ class KSubset(MaskDistribution):
         Raises:
             NotImplementedError: k differs by row.
         """
-        size = self._event_shape[0]
-        k = self._rows.k
+        size, k = self._event_shape[0], self._k
         if isinstance(k, Tensor):
             first = int(k.flatten()[0])
             if bool((k != first).any()):
                 raise NotImplementedError("enumerate_support needs the same k in every row")
             k = first
-        return self._listed(all_k_hot("KSubset", size, k, like=self._rows.logits), expand)
-
-
-class _Rows(ComputedOnce):
-    """The rows of a distribution before any expansion, with what has been computed of them."""
-
-    def __init__(self, logits: Tensor, k: int | Tensor, max_k: int) -> None:
-        super().__init__()
-        self.logits = logits
-        self.k = k
-        self.max_k = max_k
+        return self._listed(all_k_hot("KSubset", size, k, like=self._logits), expand)
 
     @computed_once
     def _tilted(self) -> tuple[Tensor, Tensor]:
         """The tilt θ and the tilted logits, both constants."""
-        logits = self.logits.detach()
-        theta = tilt(logits, self.k)
+        logits = self._logits.detach()
+        theta = tilt(logits, self._k)
         return theta, logits + theta.unsqueeze(-1)
 
     def _weights(self) -> tuple[Tensor, Tensor]:
@@ -428,33 +405,30 @@ class _Rows(ComputedOnce):
 
     def _shift(self) -> Tensor:
         """0, with the derivative of the logits."""
-        return self.logits - self.logits.detach()
+        return self._logits - self._logits.detach()
 
     @computed_once
-    def products(self) -> list[Tensor]:
-        return products(*self._weights(), self.max_k)
+    def _products(self) -> list[Tensor]:
+        return products(*self._weights(), self._max_k)
 
     @computed_once
     def _tables(self) -> list[Tensor]:
-        return count_tables(self.products(), self.max_k)
-
-    def draw(self, number: int, batch_shape: torch.Size) -> Tensor:
-        return draw(self._tables(), self.logits, self.k, number, batch_shape)
+        return count_tables(self._products(), self._max_k)
 
     @computed_once
-    def log_count(self) -> Tensor:
+    def _log_count(self) -> Tensor:
         """log P(S = k) under the tilted weights, (*batch)."""
-        return log_count_probability(self.products()[-1], self.logits.shape[-1], self.k)
+        return log_count_probability(self._products()[-1], self._logits.shape[-1], self._k)
 
     @computed_once
-    def log_prob_parts(self) -> tuple[Tensor, Tensor, Tensor]:
+    def _log_prob_parts(self) -> tuple[Tensor, Tensor, Tensor]:
         theta, tilted = self._tilted()
         likely = (tilted > 0).to(tilted.dtype)
         at_likely = (likely * self._shift() - softplus(-tilted.abs())).sum(-1)
-        return theta, likely, at_likely - self.log_count()
+        return theta, likely, at_likely - self._log_count()
 
     @computed_once
-    def marginals(self) -> tuple[Tensor, Tensor, Tensor]:
+    def _marginals(self) -> tuple[Tensor, Tensor, Tensor]:
         """P(z_i = 1), P(z_i = 0) and log P(S = k) under the tilt.
 
         P(S = k) is linear in each entry's two weights: its derivatives by their logarithms are the
@@ -462,24 +436,24 @@ class _Rows(ComputedOnce):
         """
 
         def log_count(off: Tensor, on: Tensor) -> Tensor:
-            last = products(off, on, self.max_k)[-1]
-            return log_count_probability(last, off.shape[-1], self.k)
+            last = products(off, on, self._max_k)[-1]
+            return log_count_probability(last, off.shape[-1], self._k)
 
         off, on = self._weights()
         value, pull_back, *_ = torch.func.vjp(log_count, off, on)
         by_off, by_on = pull_back(torch.ones_like(value))
         return on * by_on, off * by_off, value
 
-    def log_weights(self) -> tuple[Tensor, Tensor]:
+    def _log_weights(self) -> tuple[Tensor, Tensor]:
         """Logarithms of on and off, finite where the weights themselves underflow."""
         tilted = self._tilted()[1]
         return logsigmoid(tilted) + self._shift(), logsigmoid(-tilted)
 
     @computed_once
-    def entropy(self) -> Tensor:
+    def _entropy(self) -> Tensor:
         """log P(S = k) − Σ_i E[log weight of z_i]: small terms, where log e_k may be large."""
-        on, off, log_count = self.marginals()
-        log_on, log_off = self.log_weights()
+        on, off, log_count = self._marginals()
+        log_on, log_off = self._log_weights()
         return log_count - (on * log_on + off * log_off).sum(-1)
 
 
@@ -499,10 +473,10 @@ def _checked_k(k: int | Tensor, size: int, max_k: int | None) -> tuple[int | Ten
 @register_kl(KSubset, KSubset)
 def _kl_k_subset(p: KSubset, q: KSubset) -> Tensor:
     """E_p[log p(z)] − E_p[log q(z)], exact; infinite where k differs."""
-    on, off, _ = p._rows.marginals()
-    log_on, log_off = q._rows.log_weights()
-    score = (on * log_on + off * log_off).sum(-1) - q._rows.log_count()
-    divergence = -p._rows.entropy() - score
+    on, off, _ = p._marginals()
+    log_on, log_off = q._log_weights()
+    score = (on * log_on + off * log_off).sum(-1) - q._log_count()
+    divergence = -p._entropy() - score
     divergence = divergence.expand(torch.Size(broadcast_shape(p.batch_shape, q.batch_shape)))
     same = torch.as_tensor(p.k == q.k, device=divergence.device)
     return torch.where(same, divergence, torch.full_like(divergence, math.inf))

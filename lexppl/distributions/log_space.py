@@ -18,11 +18,15 @@ def log_add(a: Tensor, b: Tensor) -> Tensor:
     return most + softplus(least - most)
 
 
-def log_cumulative_sum(x: Tensor) -> Tensor:
-    """Running sums log Σ_{m ≤ j} exp x_m along the last dimension, in log2 of its length rounds."""
+def log_cumulative_sum(x: Tensor, segment: Tensor | None = None) -> Tensor:
+    """Running sums log Σ_{m ≤ j} exp x_m along the last dimension, in log2 of its length rounds;
+    within each segment of equal numbers, in place of all."""
     shift = 1
     while shift < x.shape[-1]:
-        x = torch.cat([x[..., :shift], log_add(x[..., shift:], x[..., :-shift])], -1)
+        sums = log_add(x[..., shift:], x[..., :-shift])
+        if segment is not None:
+            sums = torch.where(segment[shift:] == segment[:-shift], sums, x[..., shift:])
+        x = torch.cat([x[..., :shift], sums], -1)
         shift *= 2
     return x
 

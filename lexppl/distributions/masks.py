@@ -3,14 +3,14 @@
 import math
 import operator
 from itertools import combinations
-from typing import Any, ClassVar, Self
 
 import torch
-from pyro.distributions import TorchDistribution
+from pyro.distributions.util import broadcast_shape
 from torch import Tensor
 from torch.distributions import Bernoulli, Independent, constraints
 
 from lexppl.argument_checks import refuse_not_finite
+from lexppl.distributions.computed_once import SharedRows
 
 ENUMERATION_LIMIT = 2**20
 
@@ -123,28 +123,36 @@ def checked_k(k: object, size: int) -> int:
     return number
 
 
-class MaskDistribution(TorchDistribution):
-    """Base of distributions of masks, whose expansions share what was computed of their rows."""
+class MaskDistribution(SharedRows):
+    """Base of distributions of masks, whose arguments named as `finite` must be so where arguments
+    are validated."""
 
     has_rsample = False
     has_enumerate_support = True
-    expanded: ClassVar[tuple[str, ...]] = ()
-    """Tensors `(*batch, …)` that are expanded with the batch."""
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> Self:
-        """The same distribution over more dimensions."""
-        new: Self = self._get_checked_instance(type(self), _instance)
-        shape, own = torch.Size(batch_shape), self._batch_shape
-        ends = shape[len(shape) - len(own) :]
-        if len(ends) != len(own) or any(a not in (1, b) for a, b in zip(own, ends, strict=True)):
-            raise ValueError(f"batch shape {tuple(own)} cannot be expanded to {tuple(shape)}")
-        new.__dict__.update(self.__dict__)
-        for name in self.expanded:
-            value = getattr(self, name)
-            setattr(new, name, value.expand(*shape, value.shape[-1]))
-        TorchDistribution.__init__(new, shape, self._event_shape, validate_args=False)
-        new._validate_args = self._validate_args
-        return new
+    def __init__(
+        self,
+        batch_shape: torch.Size,
+        event_shape: torch.Size,
+        validate_args: bool | None,
+        *finite: str,
+    ) -> None:
+        super().__init__(batch_shape, event_shape, validate_args)
+        for name in finite if self._validate_args else ():
+            refuse_not_finite(name, getattr(self, name))
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """log p(value), ``sample_shape + batch_shape``."""
+        if self._validate_args:
+            self._validate_sample(value)
+        result, batch = self._log_prob(value), self._batch_shape
+        if result.shape[result.dim() - len(batch) :] != batch:
+            # Plates expand a distribution; a value of fewer rows has a density in each of them.
+            result = result.expand(torch.Size(broadcast_shape(result.shape, batch)))
+        return result
+
+    def _log_prob(self, value: Tensor) -> Tensor:
+        raise NotImplementedError
 
     @property
     def variance(self) -> Tensor:
@@ -156,11 +164,6 @@ class MaskDistribution(TorchDistribution):
         size = "" if k is None else f", k: {tuple(k.shape) if isinstance(k, Tensor) else k}"
         shape = (*self._batch_shape, *self._event_shape)
         return f"{type(self).__name__}({shape}{size})"
-
-    def _refuse_infinite(self, *names: str) -> None:
-        """Where arguments are validated, refuse tensors that are not finite."""
-        for name in names if self._validate_args else ():
-            refuse_not_finite(name, getattr(self, name))
 
     def _listed(self, draws: Tensor, expand: bool) -> Tensor:
         """Draws `(M, …)` beside the batch's dimensions, `(M, *batch, …)`."""

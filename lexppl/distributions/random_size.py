@@ -83,19 +83,15 @@ class ExchangeableMasks(MaskDistribution):
         )
         self._log_mask = (exact.log() - ways).to(device=device, dtype=dtype)
         self._below = below[:-1].to(device=device, dtype=dtype)
-        super().__init__(torch.Size(batch_shape), torch.Size((size,)), validate_args=validate_args)
+        super().__init__(torch.Size(batch_shape), torch.Size((size,)), validate_args)
 
     @constraints.dependent_property(is_discrete=True, event_dim=1)
     def support(self) -> AllowedSizes:
         return AllowedSizes(self._log_mask.isfinite())
 
-    def log_prob(self, value: Tensor) -> Tensor:
-        """log p(value), ``sample_shape + batch_shape``; −∞ for a size that never is."""
-        if self._validate_args:
-            self._validate_sample(value)
-        size = value.sum(-1).round().long().clamp(0, self._event_shape[0])
-        result = self._log_mask[size]
-        return result.expand(torch.Size(broadcast_shape(result.shape, self._batch_shape)))
+    def _log_prob(self, value: Tensor) -> Tensor:
+        """−∞ for a size that never is."""
+        return self._log_mask[value.sum(-1).round().long().clamp(0, self._event_shape[0])]
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
         """Exact draws, ``sample_shape + batch_shape + (G,)``."""
@@ -214,8 +210,7 @@ class RandomSizeSubset(MaskDistribution):
             self._by_size = KSubset(
                 self._logits.unsqueeze(-2), k, validate_args=False, max_k=self._largest
             )
-        super().__init__(batch, torch.Size((entries,)), validate_args=validate_args)
-        self._refuse_infinite("logits")
+        super().__init__(batch, torch.Size((entries,)), validate_args, "logits")
         if self._validate_args and bool(self._sizes.isnan().any()):
             raise ValueError("size_logits must be numbers or −∞, with a possible size in every row")
 
@@ -246,16 +241,14 @@ class RandomSizeSubset(MaskDistribution):
         alike = RandomSizeSubset(torch.zeros_like(self._logits), sizes, validate_args=False)
         return alike.expand(self._batch_shape)
 
-    def log_prob(self, value: Tensor) -> Tensor:
-        """log p(value), ``sample_shape + batch_shape``; −∞ for a size that never is."""
-        if self._validate_args:
-            self._validate_sample(value)
+    def _log_prob(self, value: Tensor) -> Tensor:
+        """−∞ for a size that never is."""
         size = value.sum(-1).round().long()
         shape = torch.Size(broadcast_shape(size.shape, self._batch_shape))
         size = size.expand(shape)
         result = _taken(self._sizes, size.clamp(0, self._largest))
         if self._by_size is not None:
-            theta, _, constant = self._by_size._rows.log_prob_parts()
+            theta, _, constant = self._by_size._log_prob_parts()
             index = (size - 1).clamp(0, self._largest - 1)
             tilted = self._logits + _taken(theta, index).unsqueeze(-1)
             # As KSubset has it: relative to each entry's likelier value the terms are small.

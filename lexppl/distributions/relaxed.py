@@ -66,8 +66,7 @@ class _RelaxedMask(MaskDistribution):
         self.k = checked_k(k, checked_logits(logits))
         self.temperature = checked_temperature(temperature, validate_args)
         self.logits = logits
-        super().__init__(logits.shape[:-1], logits.shape[-1:], validate_args=validate_args)
-        self._refuse_infinite("logits")
+        super().__init__(logits.shape[:-1], logits.shape[-1:], validate_args, "logits")
 
     def log_prob(self, value: Tensor) -> Tensor:
         name = type(self).__name__
@@ -162,10 +161,6 @@ class MaskDirichlet(dist.Dirichlet):
         >>> bool(draws.isfinite().all()), bool(((draws.sum(-1) - 1).abs() < 1e-5).all())
         (True, True)
     """
-
-    def expand(self, batch_shape: Any, _instance: Any = None) -> "MaskDirichlet":
-        new = self._get_checked_instance(MaskDirichlet, _instance)
-        return super().expand(batch_shape, new)
 
     def rsample(self, sample_shape: Any = ()) -> Tensor:
         """Reparameterised draws, ``sample_shape + batch_shape + (G,)``."""
@@ -334,14 +329,17 @@ class _OfKeys(Relaxation):
 
 
 @relaxation.register(OrderedTopK)
+@relaxation.register(TopKMask)
 class OrderedTopKRelaxation(_OfKeys):
-    """Ordered top-k: Gumbel noise, the k largest keys in falling order (Gadetsky et al. 2020)."""
+    """Ordered top-k: Gumbel noise, the k largest keys in falling order (Gadetsky et al. 2020); of
+    the top-k mask through the ordered draw behind it, whose score is one of the mask too."""
 
     has_conditional: ClassVar[bool] = True
 
-    def __init__(self, distribution: OrderedTopK) -> None:
+    def __init__(self, distribution: OrderedTopK | TopKMask) -> None:
         super().__init__(distribution)
-        self._ordered = distribution
+        of_mask = isinstance(distribution, TopKMask)
+        self._ordered = distribution.ordered if of_mask else distribution
 
     def draw(self, noise: Tensor) -> Tensor:
         return (self._logits + noise).detach().topk(self._k, -1).indices
@@ -359,15 +357,6 @@ class OrderedTopKRelaxation(_OfKeys):
         draw = draw.expand(*batch, draw.shape[-1])
         log_weights = log_weights_of_picks(logits, draw)[1]
         return gumbel_given_order(logits, draw, log_weights, log_exponential(logits.shape, logits))
-
-
-@relaxation.register(TopKMask)
-class TopKMaskRelaxation(OrderedTopKRelaxation):
-    """The top-k mask, through the ordered draw behind it, whose score is one of the mask too."""
-
-    def __init__(self, distribution: TopKMask) -> None:
-        super().__init__(distribution.ordered)
-        self.distribution = distribution
 
 
 @relaxation.register(KSubset)

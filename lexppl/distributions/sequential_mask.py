@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid, one_hot
 from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
-from lexppl.argument_checks import finite_float, int_between
+from lexppl.argument_checks import fraction, int_between, shaped
 from lexppl.distributions.gradients import may_carry_gradient
 
 Policy = Callable[..., tuple[Tensor, Tensor]]
@@ -102,21 +102,17 @@ class SequentialMask(TorchDistribution):
                 f"x must have {entries} features, one for each entry; its rows have shape "
                 f"{tuple(event)}: give carry="
             )
-        for name, share in (("explore", explore), ("explore_stop", explore_stop)):
-            if not 0.0 <= finite_float(name, share) <= 1.0:
-                raise ValueError(f"{name} must be a share from 0 to 1; it is {share!r}")
-        self.explore, self.explore_stop = float(explore), float(explore_stop)
+        self.explore = fraction("explore", explore, zero=True, one=True)
+        self.explore_stop = fraction("explore_stop", explore_stop, zero=True, one=True)
         self._event_dim = event_dim
         shares = {"explore": self.explore, "explore_stop": self.explore_stop}
         self._options: Any = {**shares, "event_dim": event_dim, "start": start, "context": context}
         self._last: _Drawn | None = None
         batch, steps = x.shape[: x.dim() - event_dim], torch.Size((self.most, entries))
         super().__init__(batch, steps, validate_args=validate_args)
-        for name, known, width in (("start", start, entries), ("context", context, None)):
-            shape = () if known is None else tuple(known.shape)
-            if shape and shape != (*batch[len(batch) + 1 - len(shape) :], width or shape[-1]):
-                wanted = (*batch, width or "C")
-                raise ValueError(f"{name} must have shape {wanted}, or its end; it is {shape}")
+        for name, numbers, width in (("start", start, entries), ("context", context, "C")):
+            if numbers is not None:
+                shaped(name, numbers, *((*batch[n:], width) for n in range(len(batch) + 1)))
         if start is not None and self.explore_stop > 0.0:
             raise ValueError("explore_stop is of masks that start with no entry: leave start out")
         if start is not None and self._validate_args and not ((start == 0) | (start == 1)).all():

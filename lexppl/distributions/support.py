@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Independent, constraints
 
+from lexppl.argument_checks import shaped
 from lexppl.distributions.masks import KHot, all_bits, bernoulli_base
 from lexppl.distributions.random_size import AllowedSizes
 from lexppl.distributions.top_k import OrderedTopK
@@ -103,14 +104,10 @@ def refuse_labels(y: Tensor, classes: int) -> None:
     Traceback (most recent call last):
     ValueError: labels must be 0 … 2 for classes=3; y has 3 in row 1
     """
-    if y.dim() == 2 and y.shape[1] == classes:
+    column = y.dim() == 2 and y.shape[1] == 1
+    note = f"labels, or their probabilities for classes={classes}{': give y[:, 0]' * column}"
+    if len(shaped("y", y, "N", ("N", classes), note=note)) == 2:
         return
-    if y.dim() != 1:
-        raise ValueError(
-            f"y must be labels, shape (N,), or probabilities of labels, shape (N, {classes}) for "
-            f"classes={classes}; it has shape {tuple(y.shape)}"
-            + (": give y[:, 0]" if y.dim() == 2 and y.shape[1] == 1 else "")
-        )
     rows = unlike_labels(y, classes).nonzero()[:, 0].tolist()
     if rows:
         value = float(y[rows[0]])

@@ -54,8 +54,7 @@ class _WithoutReplacement(MaskDistribution):
         self.k = checked_k(k, size)
         self.logits = logits
         event = torch.Size((self.k if self.ordered_draws else size,))
-        super().__init__(logits.shape[:-1], event, validate_args=validate_args)
-        self._refuse_infinite("logits")
+        super().__init__(logits.shape[:-1], event, validate_args, "logits")
 
     def uniform(self) -> Self:
         """The distribution of the same shapes and k under which all draws are alike."""
@@ -112,10 +111,7 @@ class OrderedTopK(_WithoutReplacement):
         size = (*value.shape[:-1], like.shape[-1])
         return torch.zeros(size, dtype=like.dtype, device=like.device).scatter(-1, value, 1.0)
 
-    def log_prob(self, value: Tensor) -> Tensor:
-        """log p of the ordered draw, ``sample_shape + batch_shape``."""
-        if self._validate_args:
-            self._validate_sample(value)
+    def _log_prob(self, value: Tensor) -> Tensor:
         chosen, remaining = log_weights_of_picks(self.logits, value)
         return (chosen - remaining).sum(-1)
 
@@ -175,15 +171,12 @@ class TopKMask(_WithoutReplacement):
         """The k entries of largest logit, ``(*batch, G)``: the likeliest mask."""
         return largest_entries(self.logits, self.k)
 
-    def log_prob(self, value: Tensor) -> Tensor:
-        """log p(value), ``sample_shape + batch_shape``."""
+    def _log_prob(self, value: Tensor) -> Tensor:
         if self.k > self.MAX_K:
             raise ValueError(
                 f"TopKMask.log_prob sums over the orders of at most {self.MAX_K} entries; k is "
                 f"{self.k}. Use OrderedTopK, whose log_prob is that of the ordered draw, or KSubset"
             )
-        if self._validate_args:
-            self._validate_sample(value)
         chosen, outside = _chosen_and_outside(self.logits, value.topk(self.k, -1).indices)
         return chosen.sum(-1) + _log_sum_over_orders(chosen, outside)
 

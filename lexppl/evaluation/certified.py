@@ -47,7 +47,8 @@ def certified_masks(
     r"""Small masks along each row's order that leave the prediction as it is, with a certificate:
 
     .. math:: P\big(a(x, S) ≥ 1 - α\big) ≥ \text{level}, \qquad
-              a(x, S) = P_{x̃ ∼ p(x̃ | x, S)}\big(\arg\max_c p(c | x̃) = \arg\max_c p(c | x)\big),
+              a(x, S) = P_{x̃ ∼ p(x̃ | x, S)}\big(\operatorname{argmax}_c p(c | x̃)
+              = \operatorname{argmax}_c p(c | x)\big),
 
     over the draws of the test, for each row and replicate. Of a response the event is
     :math:`|E[y | x̃] - E[y | x]| ≤` `within`. S keeps the entries that a rising λ lets go last

@@ -236,17 +236,10 @@ def _answers(name: str, given: Any, x: Tensor, like: Tensor | None = None) -> Te
     held = isinstance(given, Tensor | np.ndarray)
     values = torch.as_tensor(given) if held else black_box(given).targets(x)
     values = values.detach().cpu().double()
-    if values.dim() not in (1, 2) or len(values) != len(x):
-        raise ValueError(
-            f"{name} must have probabilities (N, C) or responses (N,) of the {len(x)} rows of x; "
-            f"its answers have shape {tuple(values.shape)}"
-        )
+    expected = [(len(x), "C"), (len(x),)] if like is None else [like.shape]
+    note = "probabilities or responses for the rows of x" if like is None else "as a answers"
+    shaped(f"answers of {name}", values, *expected, note=note)
     refuse_not_finite(name, values)
     if values.dim() == 2:
         CategoricalLikelihood().check_responses(values)
-    if like is not None and values.shape != like.shape:
-        raise ValueError(
-            f"{name} must answer as a does, {tuple(like.shape)}; its answers have shape "
-            f"{tuple(values.shape)}"
-        )
     return values

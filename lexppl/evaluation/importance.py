@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,8 @@ LEAST_FOUND = 1.0  # Nats of all rows together, the price of a parameter by Akai
 PARAMETER = 0.5
 """Variance of the log-likelihood of all rows by a parameter that says nothing, ½ χ² of one degree
 of freedom, in squared nats: fits that ignore a column in all folds still have an error."""
+SHOWN = 0.2
+"""p of a group, by itself, up to which masks may keep it."""
 MOST_SLOPE = 3.0  # By which log-likelihood ratios must be multiplied to be calibrated
 NAMES = ("first", "last")
 INTERACTION = ["gain", "standard_error", "lower", "upper", "difference"]
@@ -139,6 +141,22 @@ class Importance:
         table.insert(0, "group", of_group.index.to_numpy())
         rank = by_group.index.get_indexer(of_group.index)
         return table.iloc[np.lexsort((-table["last"].to_numpy(), rank))]
+
+    def shown_outside(self, folds: Folds, level: float = SHOWN) -> NDArray[np.bool_]:
+        """Whether the rows outside each of F folds show that an entry's group is worth anything,
+        `(F, G)`: `p ≤ level` of :meth:`group_table` by these rows; true of what was not measured.
+
+        Predictors of these rows have learned from the fold's own, its judgement apart.
+        """
+        part, owner = folds.part.cpu().numpy(), list(self.groups.of_entries())
+        shown = []
+        for fold in range(folds.count):
+            rows = np.flatnonzero(part != fold)
+            names = ("first", "last", "full", "none", "errors", "unit", "weight")
+            outside = replace(self, **{name: getattr(self, name)[rows] for name in names})
+            p = outside._tested(range(len(self.groups.names)), FDR, None, LEVEL)["p"].to_numpy()
+            shown.append((np.isnan(p) | (p <= level))[owner])
+        return np.stack(shown)
 
     def _tested(
         self,
@@ -272,7 +290,18 @@ def importance(
     weight: Tensor | None = None,
     seed: int = 0,
 ) -> Importance:
-    """What each group of columns, and each column, is worth for the prediction of y, in nats:
+    """What each group of columns, and each column, is worth for the prediction of y, in nats.
+
+    Use it to rank columns by what they are worth for the target on new rows, with intervals and
+    tests; no explainer is needed. `group_table()` of the result has the ranking.
+
+    Example:
+        >>> import torch
+        >>> x = torch.randn(200, 2, generator=torch.Generator().manual_seed(0))
+        >>> importance((x, (x[:, 0] > 0).long())).group_table()["found"].to_dict()
+        {'x1': True, 'x2': False}
+
+    There are two numbers,
 
         first_A = V(A) − V(∅),    last_A = V(all) − V(all without A),    V(S) = E[log p(y | x_S)].
 
@@ -313,12 +342,6 @@ def importance(
     Source: Williamson, Gilbert, Simon, Carone. A general framework for inference on
         algorithm-agnostic variable importance. JASA 2023. Lei et al. Distribution-free predictive
         inference for regression. JASA 2018, § 6.
-
-    Example:
-        >>> import torch
-        >>> x = torch.randn(200, 2, generator=torch.Generator().manual_seed(0))
-        >>> importance((x, (x[:, 0] > 0).long())).group_table()["found"].to_dict()
-        {'x1': True, 'x2': False}
     """
     x, y = (data.x, data.y) if isinstance(data, Dataset) else data
     y = y if outputs is None else outputs

@@ -150,7 +150,7 @@ def imputation(
         with seeded(of_masks):
             masks = [_keep(x, entries, rate, grouping) for rate in rates]
         for imputer in imputers.values():
-            # Each from the same state: what one draws is none of another's business.
+            # From the same state, so that one imputer's draws do not depend on the others.
             with seeded(of_draws, x.device):
                 scores.append([_scored(imputer, x, keep, draws) for keep in masks])
     both = torch.stack([torch.stack([torch.stack(of_rate) for of_rate in own]) for own in scores])

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from scipy.stats import rankdata
 from torch import Tensor
 
 from lexppl.argument_checks import refuse_not_finite, shaped
@@ -198,14 +197,7 @@ def auroc(probabilities: Tensor, y: Tensor) -> float:
         1.0
     """
     classes = [1] if probabilities.shape[-1] == 2 else range(probabilities.shape[-1])
-    return _mean_over(classes, _area, probabilities, y)
-
-
-def _area(own: np.ndarray, score: np.ndarray) -> float:
-    """Area under the ROC curve by ranks of the scores `(N,)`, given which rows are of the class."""
-    count = own.sum()
-    above = rankdata(score)[own].sum() - count * (count + 1) / 2
-    return float(above / (count * (len(own) - count)))
+    return _mean_over_labels("roc_auc_score", classes, probabilities, y)
 
 
 def average_precision(probabilities: Tensor, y: Tensor) -> float:
@@ -214,26 +206,21 @@ def average_precision(probabilities: Tensor, y: Tensor) -> float:
     classes: Sequence[int] = range(probabilities.shape[-1])
     if len(classes) == 2:
         classes = [0 if 2 * int((y == 0).sum()) < len(y) else 1]
-    return _mean_over(classes, _precision, probabilities, y)
+    return _mean_over_labels("average_precision_score", classes, probabilities, y)
 
 
-def _precision(own: np.ndarray, score: np.ndarray) -> float:
-    """Average precision of scores `(N,)`; rows of one score come together."""
-    order = np.argsort(-score, kind="stable")
-    ends = np.flatnonzero(np.diff(score[order], append=-np.inf))
-    found = own[order].cumsum()[ends]
-    return float((np.diff(found, prepend=0) * found / (ends + 1)).sum() / found[-1])
-
-
-def _mean_over(
-    classes: Sequence[int], score: Callable[..., Any], probabilities: Tensor, y: Tensor
+def _mean_over_labels(
+    metric: str, classes: Sequence[int], probabilities: Tensor, y: Tensor
 ) -> float:
+    """The mean of a metric of scikit-learn's, of each label against the rest."""
+    from sklearn import metrics  # noqa: PLC0415 - slow to import
+
     shaped("y", y, shaped("probabilities", probabilities, "N C")[:1])
     refuse_not_finite("probabilities", probabilities)
-    values, labels = probabilities.detach().cpu().numpy(), y.cpu().numpy()
+    values, labels = probabilities.detach().cpu().double().numpy(), y.cpu().numpy()
     mixed = [c for c in classes if 0 < (labels == c).sum() < len(labels)]
-    found = [float(score(labels == c, values[:, c])) for c in mixed]
-    return sum(found) / len(found) if found else math.nan
+    by_label = [float(getattr(metrics, metric)(labels == c, values[:, c])) for c in mixed]
+    return sum(by_label) / len(by_label) if by_label else math.nan
 
 
 def mean_errors(values: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:

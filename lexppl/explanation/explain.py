@@ -38,7 +38,22 @@ def explain(
 ) -> Posterior:
     """Draw the posterior of an explainer's masks and of what all rows share, in ArviZ's layout.
 
-    What explains is a fit; a program with its `guide`; or a program and `samples` of its latents
+    Use it after `fit`, to read which features the explainer keeps, of which rows, and how sure that
+    is. The result is ArviZ data, which `selection_table`, the plots and ArviZ itself read.
+
+    Example:
+        >>> import torch
+        >>> from lexppl.inference import fit
+        >>> from lexppl.systems import lex
+        >>> x = torch.randn(200, 3, generator=torch.Generator().manual_seed(0))
+        >>> y = (x[:, 0] > 0).long()
+        >>> small = lex(3, classes=2, k=1, hidden=(4,), predictor_hidden=(4,))
+        >>> result = fit(small, (x, y), epochs=3, progress=False)
+        >>> given_y = explain(result, x, y, draws=50, entry_names=["age", "height", "weight"])
+        >>> given_y["predictions"]["mask"].dims, given_y["log_likelihood"]["y"].shape
+        (('chain', 'draw', 'row', 'feature'), (1, 50, 200))
+
+    `program` is a fit; a program with its `guide`; or a program and `samples` of its latents
     that all rows share, by any sampler: `explain(model, x, samples=mcmc.get_samples())`.
 
     E[z | x] needs no draws where the masks' distribution states it: with `draws=0` it is exact, and
@@ -165,18 +180,6 @@ def explain(
             where y is given, or where the masks' distribution states no mean, or depends on other
             latents; before any work.
         FloatingPointError: importance weights that are NaN.
-
-    Example:
-        >>> import torch
-        >>> from lexppl.inference import fit
-        >>> from lexppl.systems import lex
-        >>> x = torch.randn(200, 3, generator=torch.Generator().manual_seed(0))
-        >>> y = (x[:, 0] > 0).long()
-        >>> small = lex(3, classes=2, k=1, hidden=(4,), predictor_hidden=(4,))
-        >>> result = fit(small, (x, y), epochs=3, progress=False)
-        >>> given_y = explain(result, x, y, draws=50, entry_names=["age", "height", "weight"])
-        >>> given_y["predictions"]["mask"].dims, given_y["log_likelihood"]["y"].shape
-        (('chain', 'draw', 'row', 'feature'), (1, 50, 200))
     """
     arrays = _explained(**locals())
     return posterior_of(arrays.groups(), arrays.attrs)
@@ -204,6 +207,21 @@ def prior(
     """Prior and prior predictive of a program before any fit: θ ~ p(θ), z ~ p(z | x, θ),
     y ~ p(y | x, z, θ), D draws of each.
 
+    Use it before `fit`, to see whether the program expects masks of a plausible size and responses
+    like the observed ones. The result is ArviZ data, as of `explain`.
+
+    Example:
+        >>> import pyro, pyro.distributions as dist, torch
+        >>> from lexppl.models import mask_particles
+        >>> def program(x, y=None):
+        ...     kept = pyro.sample("kept", dist.Beta(1.0, 3.0))
+        ...     with pyro.plate("data", len(x), dim=-1), mask_particles():
+        ...         z = pyro.sample("mask", dist.Bernoulli(kept.expand(3)).to_event(1))
+        ...         pyro.sample("y", dist.Normal((z * x).sum(-1), 1.0), obs=y)
+        >>> drawn = prior(program, torch.ones(2, 3), draws=100)
+        >>> drawn["prior"]["mask"].shape, drawn["prior_predictive"]["y"].shape
+        ((1, 100, 2, 3), (1, 100, 2))
+
     Args:
         program: a Pyro program, called as `program(x, None)`.
         x: rows `(B, *event)`.
@@ -219,18 +237,6 @@ def prior(
     Raises:
         ValueError, TypeError: a fit, whose draws are :func:`explain`'s; a latent without a prior;
             as :func:`explain`.
-
-    Example:
-        >>> import pyro, pyro.distributions as dist, torch
-        >>> from lexppl.models import mask_particles
-        >>> def program(x, y=None):
-        ...     kept = pyro.sample("kept", dist.Beta(1.0, 3.0))
-        ...     with pyro.plate("data", len(x), dim=-1), mask_particles():
-        ...         z = pyro.sample("mask", dist.Bernoulli(kept.expand(3)).to_event(1))
-        ...         pyro.sample("y", dist.Normal((z * x).sum(-1), 1.0), obs=y)
-        >>> drawn = prior(program, torch.ones(2, 3), draws=100)
-        >>> drawn["prior"]["mask"].shape, drawn["prior_predictive"]["y"].shape
-        ((1, 100, 2, 3), (1, 100, 2))
     """
     if isinstance(program, FitResult):
         raise TypeError("prior is of a program before a fit; explain(result, x) has a fit's draws")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import json
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import tee
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -115,19 +116,11 @@ class RowSource:
 
     def first(self, size: int) -> Piece:
         """The first rows, which are still there after."""
-        if self.table is not None:
-            return ParquetPiece(self.table, 0, min(size, len(self.table)))
-        read: list[Any] = []
-        count = 0
-        for chunk in self._chunks:
-            read.append(chunk)
-            count += rows_in(chunk)
-            if count >= size:
-                break
-        self._chunks = chain(read, self._chunks)
-        if not count:
-            raise ValueError("there are no rows to explain")
-        return _cut(_together([chunk for chunk in read if rows_in(chunk)]), 0, min(size, count))
+        ahead = copy.copy(self)
+        self._chunks, ahead._chunks = tee(self._chunks)
+        for piece in ahead.pieces(size):
+            return piece
+        raise ValueError("there are no rows to explain")
 
 
 def encoded_piece(

@@ -291,13 +291,15 @@ BY_FIT = "log p(y | x) with the masks summed out, given the fit, whose rows had 
 def attributes(result: FitResult, seed: int) -> dict[str, Any]:
     """The attributes of all groups, of draws of a fit with a seed."""
     chains = "replicates of the fit, one chain each"
+    objective = "none: the program was given, and not fitted here"
     if result.sampler is not None:
         kind = MARKOV_CHAINS if result.sampler.are_chains else INDEPENDENT_DRAWS
         chains = f"{kind}: {result.sampler.name}"
+        objective = f"log posterior density, draws by {result.sampler.name}"
     return {
         "inference_library": "lexppl",
         "inference_library_version": __version__,
-        "objective": "unknown" if result.objective is None else result.objective.summary,
+        "objective": objective if result.objective is None else result.objective.summary,
         "seed": seed,
         "fit_seed": result.seed,
         "row_weights": result.row_weights or "none",

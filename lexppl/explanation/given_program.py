@@ -1,4 +1,4 @@
-"""A program of one's own, with its guide or with draws of its latents, as what a fit leaves."""
+"""Wrap a user's Pyro program, with its guide or posterior samples, as a FitResult."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace

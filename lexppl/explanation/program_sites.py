@@ -332,7 +332,6 @@ def stated_kind(site: Site) -> str | None:
     stated = site.infer.get(MASK_KIND)
     if stated is not None:
         return str(one_of(MASK_KINDS, f"mask_kind of {site.name!r}", stated))
-        return str(stated)
     try:
         support = site.distribution.support
     except (NotImplementedError, AttributeError):

@@ -87,12 +87,30 @@ def draws(
     folds: Any = None,
     dims: Mapping[str, Sequence[str]] | None = None,
 ) -> xr.Dataset:
-    """What readers take from runs of a fit on rows, by chain, draw and row: a metric of one's own
+    """What readers take from runs of a fit on rows, by chain, draw and row: a metric of your own
     is arithmetic on them.
+
+    Use it for a metric of your own: each value has its chain, draw and row, so that a metric is
+    arithmetic on names. Tables and scores of the library are made from the same draws.
+
+    Example:
+        >>> from lexppl.inference import fit
+        >>> from lexppl.systems import lex
+        >>> x = torch.randn(200, 3, generator=torch.Generator().manual_seed(0))
+        >>> y = (x[:, 0] > 0).long()
+        >>> small = lex(3, classes=2, k=1, hidden=(4,), predictor_hidden=(4,))
+        >>> result = fit(small, (x, y), epochs=3, progress=False)
+        >>> score = {"score": read_log_likelihood}
+        >>> kept = draws(result, x, read={"mask": read_mask}, draws=20).mask
+        >>> hidden = kept.where(kept.feature != "x1", 0)
+        >>> gain = draws(result, x, y, masks=kept, read=score).score
+        >>> gain = gain - draws(result, x, y, masks=hidden, read=score).score
+        >>> gain.mean(("draw", "row")).shape
+        (1,)
 
     A run has D masks, `z_d ~ p(z | x, θ_d)` or the `masks` given, and K imputations of each.
     Readers have the run's sites, with their distributions and values: :func:`read_mask`,
-    :func:`read_prediction`, :func:`read_log_likelihood`, or a function of one's own.
+    :func:`read_prediction`, :func:`read_log_likelihood`, or a function of your own.
 
     Args:
         result: of :func:`lexppl.fit`.
@@ -113,21 +131,6 @@ def draws(
 
     Raises:
         ValueError, TypeError: rows unlike those of the fit, counts below 1, masks of another shape.
-
-    Example:
-        >>> from lexppl.inference import fit
-        >>> from lexppl.systems import lex
-        >>> x = torch.randn(200, 3, generator=torch.Generator().manual_seed(0))
-        >>> y = (x[:, 0] > 0).long()
-        >>> small = lex(3, classes=2, k=1, hidden=(4,), predictor_hidden=(4,))
-        >>> result = fit(small, (x, y), epochs=3, progress=False)
-        >>> score = {"score": read_log_likelihood}
-        >>> kept = draws(result, x, read={"mask": read_mask}, draws=20).mask
-        >>> hidden = kept.where(kept.feature != "x1", 0)
-        >>> gain = draws(result, x, y, masks=kept, read=score).score
-        >>> gain = gain - draws(result, x, y, masks=hidden, read=score).score
-        >>> gain.mean(("draw", "row")).shape
-        (1,)
     """
     x, y = x_and_y(x, y)
     result.check(x, y)

@@ -24,6 +24,22 @@ from lexppl.inference.objective.program import ParticleProgram, Program
 class NestedIWAE(Objective):
     """Importance-weighted bound with `L` masks and `K` imputations a mask, as a Pyro ELBO.
 
+    Use it as `objective=` of :func:`lexppl.fit` for a program with masks. More masks L and
+    imputations K bring it nearer to the log-likelihood; without it, `fit` takes the one that suits
+    the system.
+
+    Example:
+        >>> import pyro, pyro.distributions as dist, torch
+        >>> from lexppl.inference import Enumerate
+        >>> from lexppl.models import mask_particles
+        >>> def model(y):
+        ...     with pyro.plate("data", 1, dim=-1), mask_particles():
+        ...         mask = pyro.sample("mask", dist.Bernoulli(torch.full((1,), 0.5)).to_event(1))
+        ...         pyro.sample("y", dist.Bernoulli(0.2 + 0.6 * mask[..., 0]), obs=y)
+        >>> exact = NestedIWAE(masks=math.inf, estimator=Enumerate())
+        >>> round(exact.loss(model, None, torch.ones(1)), 6) == round(-math.log(0.5), 6)
+        True
+
     For rows `x_n` with masks `z_{n,l} ~ q(z|x_n)` and imputations `x̃_{n,l,k} ~ p(x̃|x_n, z_{n,l})`
     (LEX, Senetaire et al. 2023, eq. 8)
 
@@ -62,18 +78,6 @@ class NestedIWAE(Objective):
 
     Raises:
         ValueError: a count below 1, a negative factor at the start or end of its schedule.
-
-    Example:
-        >>> import pyro, pyro.distributions as dist, torch
-        >>> from lexppl.inference import Enumerate
-        >>> from lexppl.models import mask_particles
-        >>> def model(y):
-        ...     with pyro.plate("data", 1, dim=-1), mask_particles():
-        ...         mask = pyro.sample("mask", dist.Bernoulli(torch.full((1,), 0.5)).to_event(1))
-        ...         pyro.sample("y", dist.Bernoulli(0.2 + 0.6 * mask[..., 0]), obs=y)
-        >>> exact = NestedIWAE(masks=math.inf, estimator=Enumerate())
-        >>> round(exact.loss(model, None, torch.ones(1)), 6) == round(-math.log(0.5), 6)
-        True
 
     Reference:
         Senetaire, Garreau, Frellsen, Mattei. Explainability as statistical inference. ICML 2023.

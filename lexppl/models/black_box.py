@@ -214,16 +214,11 @@ class BlackBox:
 
     def _shaped(self, given: Tensor, rows: int, widths: list[int | None]) -> Tensor:
         """Outputs `(B, C)`, or `(B, 1)` of responses, of so many rows and classes."""
-        regression, classes = self.task == "regression", widths[0]
-        expected = f"({rows},)" if regression else f"({rows}, {classes or 'C'})"
-        shape = (rows,) if regression else (rows, classes or given.shape[-1])
-        if tuple(given.shape) != shape:
-            raise ValueError(
-                f"{self.name} must give {'responses' if regression else 'probabilities'} of shape "
-                f"{expected}; it gave {tuple(given.shape)}"
-            )
-        widths[0] = None if regression else given.shape[1]
-        return given[:, None] if regression else given
+        if self.task == "regression":
+            shaped(f"responses of {self.name}", given, (rows,))
+            return given[:, None]
+        _, widths[0] = shaped(f"probabilities of {self.name}", given, (rows, widths[0] or "C"))
+        return given
 
     def _faults(self, given: Tensor, batch: Tensor) -> tuple[Tensor, str]:
         """Which rows have outputs as they must be, and what is wrong with the others."""

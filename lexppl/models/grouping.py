@@ -194,6 +194,13 @@ class Grouping(Configured, nn.Module):
         return summed.index_add(-1, self.index, values.reshape(*batch, len(self.index)))
 
 
+def are_indicators(x: Tensor) -> bool:
+    """Whether each row `(N, m)` without NaN is 1 in one place and 0 in the others, as the levels of
+    a column are encoded."""
+    x = x[~x.isnan().any(1)]
+    return len(x) > 0 and bool(((x == 0) | (x == 1)).all() and (x.sum(1) == 1).all())
+
+
 def patch_side(name: str, given: Any, shape: Sequence[int]) -> int:
     """A patch's side in pixels, from 1 to the longer side of an image `(C, H, W)`."""
     _, height, width = image_shape(shape)

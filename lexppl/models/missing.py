@@ -1,4 +1,4 @@
-"""Entries that a mask cannot keep: padding, and values that are missing in x."""
+"""Entries that a mask cannot keep: padding, values that are missing in x, entries left out."""
 
 from __future__ import annotations
 
@@ -198,6 +198,35 @@ class ObservedSelector(Configured, MarkedRows):
 
     def forward(self, x: Tensor) -> TorchDistribution:
         return restricted(self.selector(self.values(x)), self.missing(x))
+
+
+class LimitedSelector(Configured, nn.Module):
+    """`z ~ p_γ(z | x)` given `z_g = 0`, in every row, of every entry g that is left out; of a
+    selector of independent entries, a k-subset or a chain.
+
+    Args:
+        selector: of masks `(B, G)`.
+        left_out: of the G entries.
+
+    Example:
+        >>> from lexppl.models import BernoulliSelector
+        >>> selector = LimitedSelector(BernoulliSelector(nn.Linear(3, 2)), [True, False])
+        >>> selector(torch.zeros(1, 3)).mean[:, 0]
+        tensor([0.], grad_fn=<SelectBackward0>)
+    """
+
+    left_out: Tensor
+
+    def __init__(self, selector: nn.Module, left_out: Sequence[bool]) -> None:
+        super().__init__()
+        self.selector = selector
+        self.register_buffer("left_out", torch.tensor([bool(entry) for entry in left_out]))
+        kind = getattr(selector, MASK_KIND, None)
+        if kind is not None:
+            setattr(self, MASK_KIND, kind)
+
+    def forward(self, x: Tensor) -> TorchDistribution:
+        return restricted(self.selector(x), self.left_out.expand(len(x), -1))
 
 
 def restricted(distribution: TorchDistribution, missing: Tensor) -> TorchDistribution:

@@ -9,7 +9,7 @@ from pyro.distributions import Dirichlet, TorchDistribution
 from torch import Tensor, nn
 from torch.distributions import Bernoulli, Independent, kl_divergence
 
-from lexppl.argument_checks import finite_float, int_at_least
+from lexppl.argument_checks import finite_float, int_at_least, shaped
 from lexppl.configured import Configured
 from lexppl.distributions import ChainMask, MaxConcrete
 from lexppl.distributions.computed_once import MadeOnce
@@ -91,8 +91,8 @@ class CostPenalty(Penalty):
 
     def forward(self, distribution: TorchDistribution, mask: Tensor, *rows: Tensor) -> Tensor:
         kept = _kept(distribution, mask)
-        if kept.shape[-1] != len(self.costs):
-            raise ValueError(f"costs has {len(self.costs)} entries, masks have {kept.shape[-1]}")
+        if kept.shape[-1] != len(self.costs):  # At each step of a fit
+            shaped("masks", kept, ("…", len(self.costs)), note="an entry for each of costs")
         return self.weight * (kept * self._kept.like(kept, self.costs, torch.tensor)).sum(-1)
 
 
@@ -182,11 +182,8 @@ class _GridPenalty(Penalty):
 
     def forward(self, distribution: TorchDistribution, mask: Tensor, *rows: Tensor) -> Tensor:
         height, width = self.shape
-        if mask.shape[-1] != height * width:
-            raise ValueError(
-                f"{type(self).__name__} is of a grid of {height} × {width} = {height * width} "
-                f"entries, and masks have {mask.shape[-1]}"
-            )
+        if mask.shape[-1] != height * width:  # At each step of a fit
+            shaped("masks", mask, ("…", height * width), note=f"of a grid of {height} × {width}")
         if isinstance(distribution, ChainMask) and 1 in self.shape:
             return self.weight * distribution.switches.sum(-1)
         base = distribution.base_dist if isinstance(distribution, Independent) else None

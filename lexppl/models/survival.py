@@ -15,7 +15,7 @@ from torch.distributions.constraints import Constraint
 
 from lexppl.argument_checks import one_of, shaped
 from lexppl.configured import Configured
-from lexppl.distributions.log_space import LOG_ZERO, log_add
+from lexppl.distributions.log_space import LOG_ZERO, log_add, log_cumulative_sum
 from lexppl.effects import row_weights
 from lexppl.models.likelihoods import Likelihood, refuse_values
 
@@ -225,53 +225,46 @@ class BaselineHazard(Configured, nn.Module):
 
     def cumulative_at(self, time: Tensor, stratum: Tensor | None = None) -> Tensor:
         """`H₀(t)`, of the shape of `time`."""
-        which, place = self._interval(time, stratum)
-        start = self._before(self.times, which, place)
-        reached = self._before(self.cumulative, which, place)
-        return reached + self._rate(which, place) * (time - start)
+        start, reached, rate = self._piece(self.times, time, stratum)
+        return reached + rate * (time - start)
 
     def log_hazard_at(self, time: Tensor, stratum: Tensor | None = None) -> Tensor:
         """`log h₀(t)`, a time's reciprocal unit, of the shape of `time`."""
-        return self._rate(*self._interval(time, stratum)).log()
+        return self._piece(self.times, time, stratum)[2].log()
 
     def time_of(self, cumulative: Tensor, stratum: Tensor | None = None) -> Tensor:
         """The time at which `H₀` reaches a value, of the same shape."""
-        which = self._row_of(cumulative, stratum)
-        place = self._place(self.cumulative, which, cumulative)
-        start = self._before(self.times, which, place)
-        reached = self._before(self.cumulative, which, place)
-        return start + (cumulative - reached) / self._rate(which, place)
+        start, reached, rate = self._piece(self.cumulative, cumulative, stratum)
+        return start + (cumulative - reached) / rate
 
     def knows(self, stratum: Tensor) -> Tensor:
         """Whether it has a hazard for each of some strata."""
         return (stratum.unsqueeze(-1) == self.strata).any(-1)
 
-    def _row_of(self, like: Tensor, stratum: Tensor | None) -> Tensor:
-        if stratum is None:
-            return torch.zeros_like(like, dtype=torch.long)
-        return (stratum.unsqueeze(-1) == self.strata).long().argmax(-1).expand(like.shape)
+    def _piece(
+        self, ends: Tensor, value: Tensor, stratum: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The piece of `H₀` that a value of the kind of `ends` is in: the time and the hazard at
+        its start, and its rate."""
+        row = torch.zeros_like(value, dtype=torch.long)
+        if stratum is not None:
+            row = (stratum.unsqueeze(-1) == self.strata).long().argmax(-1).expand(value.shape)
+        place = self._place(ends, row, value)
+        start, reached = (
+            torch.where(place > 0, numbers[row, (place - 1).clamp(min=0)], 0.0)
+            for numbers in (self.times, self.cumulative)
+        )
+        rate = (self.cumulative[row, place] - reached) / (self.times[row, place] - start)
+        return start, reached, rate
 
-    def _interval(self, time: Tensor, stratum: Tensor | None) -> tuple[Tensor, Tensor]:
-        which = self._row_of(time, stratum)
-        return which, self._place(self.times, which, time)
-
-    def _place(self, ends: Tensor, which: Tensor, value: Tensor) -> Tensor:
+    def _place(self, ends: Tensor, row: Tensor, value: Tensor) -> Tensor:
         """The interval that a value is in: the first whose end is not before it, else the last
         that has a length."""
         values = value.flatten().expand(len(ends), -1).contiguous()
         places = torch.searchsorted(ends.contiguous(), values)
-        place = places.gather(0, which.reshape(1, -1)).reshape(value.shape)
+        place = places.gather(0, row.reshape(1, -1)).reshape(value.shape)
         last = (self.times[:, 1:] > self.times[:, :-1]).sum(-1)
-        return torch.minimum(place, last[which])
-
-    def _before(self, ends: Tensor, which: Tensor, place: Tensor) -> Tensor:
-        found = ends[which, (place - 1).clamp(min=0)]
-        return torch.where(place > 0, found, torch.zeros_like(found))
-
-    def _rate(self, which: Tensor, place: Tensor) -> Tensor:
-        length = self.times[which, place] - self._before(self.times, which, place)
-        gained = self.cumulative[which, place] - self._before(self.cumulative, which, place)
-        return gained / length
+        return torch.minimum(place, last[row])
 
 
 def _check(times: Tensor, cumulative: Tensor, strata: Tensor, last: Tensor) -> None:
@@ -359,7 +352,7 @@ def fitted_hazard(
     """
     risk, death, weight = _weighted(log_risk, sets, weights)
     counted = death.to(risk.dtype)
-    at_risk = _running_logsumexp(risk, sets.stratum).take_along_dim(sets.last, -1)
+    at_risk = log_cumulative_sum(risk, sets.stratum).take_along_dim(sets.last, -1)
     dead = _over_ties(counted * (risk - at_risk).exp(), sets)
     deaths = _over_ties(counted, sets).clamp(min=1.0)
     share = torch.zeros_like(risk)
@@ -372,7 +365,7 @@ def fitted_hazard(
     jump = torch.where(whole > 0, _log(whole) - at_risk, LOG_ZERO)
     places = torch.arange(len(jump), device=jump.device)
     one_each = torch.where(sets.first == places, jump, LOG_ZERO)
-    until = _running_logsumexp(one_each.flip(-1), sets.stratum.flip(-1)).flip(-1)
+    until = log_cumulative_sum(one_each.flip(-1), sets.stratum.flip(-1)).flip(-1)
     before = torch.where(sets.has_next, until.take_along_dim(sets.next, -1), LOG_ZERO)
     seen = torch.where(whole > 0, _log(torch.where(death, own, whole)) - at_risk, LOG_ZERO)
     increment = torch.where(death, mean_jump, torch.zeros_like(mean_jump))
@@ -415,18 +408,6 @@ def _log(value: Tensor) -> Tensor:
 def _changes(value: Tensor) -> Tensor:
     """Whether each entry differs from the one before it; the first does."""
     return torch.cat([torch.ones_like(value[:1], dtype=torch.bool), value[1:] != value[:-1]])
-
-
-def _running_logsumexp(value: Tensor, segment: Tensor) -> Tensor:
-    """`logcumsumexp` within each segment of equal numbers, in log₂ B steps; torch's knows no
-    segments."""
-    step = 1
-    while step < value.shape[-1]:
-        same = segment[step:] == segment[:-step]
-        joined = log_add(value[step:], value[:-step])
-        value = torch.cat([value[:step], torch.where(same, joined, value[step:])])
-        step *= 2
-    return value
 
 
 class PartialLikelihood(MeanHazards):
@@ -497,11 +478,8 @@ class PartialLikelihood(MeanHazards):
         if self._validate_args:
             self._validate_sample(value)
         time, event = value[..., 0], value[..., 1].to(self.components.dtype)
-        if time.dim() > 1:
-            raise ValueError(
-                "the rows of a partial likelihood are observed alike in all particles, shape "
-                f"(B, {self.event_shape[0]}); the value has shape {tuple(value.shape)}"
-            )
+        note = "as rows of a partial likelihood are observed alike in all particles"
+        shaped("y", value, ("B", *self.event_shape), note=note)
         stratum = value[..., 2] if self.stratified else None
         every = self.components.reshape(-1, self.components.shape[-1])
         hazard = fitted_hazard(

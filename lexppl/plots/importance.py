@@ -5,15 +5,18 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import xarray as xr
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
+from numpy.typing import NDArray
+from scipy.cluster.hierarchy import leaves_list, linkage, optimal_leaf_ordering
 
 from lexppl.argument_checks import int_at_least, one_of
 from lexppl.arviz_compatibility import Posterior
 from lexppl.explanation.reading.feature_values import FeatureValues, feature_values, strata_of
 from lexppl.explanation.reading.masks import ATTRIBUTION, PROBABILITY, kind_of, mask_means, masks_of
-from lexppl.explanation.reading.picture_values import evenly, means_by_row, short
+from lexppl.explanation.reading.picture_values import evenly, short
 from lexppl.explanation.reading.tables import chain_probabilities, selection_table
 from lexppl.plots.rows import LOW_TO_HIGH
 from lexppl.plots.style import BLUE, FAINT, GREY, INK, legend_outside, name_ticks, new_figure, plain
@@ -23,11 +26,8 @@ def plot_importance(posterior: Posterior, features: int = 25, width: float = 6.4
     """Features ranked by selection probability, with their intervals; soft masks by their
     values, attributions by their size.
 
-    A dot is the mean over rows and replicates of E[z | x], a bar its 95 % interval, named in the
-    legend (:func:`selection_table`), and faint points are the replicates.
-
-    Raises:
-        TypeError, ValueError: not a posterior of :func:`explain`, or fewer than one feature.
+    Use it first on what `explain` returned: which features count over all rows, and how far fits
+    differ.
 
     Example:
         >>> import torch, lexppl
@@ -36,6 +36,12 @@ def plot_importance(posterior: Posterior, features: int = 25, width: float = 6.4
         >>> result = lexppl.fit(lex(3, classes=2, k=1), (x, y), epochs=1, progress=False)
         >>> plot_importance(lexppl.explain(result, x)).axes[0].get_xlabel()
         'selection probability, mean over rows'
+
+    A dot is the mean over rows and replicates of E[z | x], a bar its 95 % interval, named in the
+    legend (:func:`selection_table`), and faint points are the replicates.
+
+    Raises:
+        TypeError, ValueError: not a posterior of :func:`explain`, or fewer than one feature.
     """
     features = int_at_least("features", features)
     table = selection_table(posterior)
@@ -117,7 +123,7 @@ def plot_heatmap(
         >>> plot_heatmap(lexppl.explain(result, x), rows=4).axes[0].images[0].get_array().shape
         (4, 3)
     """
-    probability, row_names, names = means_by_row(posterior, rows, order)
+    probability, row_names, names = _means_by_row(posterior, rows, order)
     total = mask_means(posterior).sizes["row"]
     high, wide = probability.shape
     if width is None:
@@ -153,6 +159,39 @@ def plot_heatmap(
     bar.set_label(kind.signed_label)
     bar.ax.tick_params(length=0, labelsize=8)
     return figure
+
+
+def _means_by_row(
+    posterior: Posterior, rows: int, order: Sequence[str] | None
+) -> tuple[NDArray[np.float64], list[str], list[str]]:
+    """Values of a heat map, `(B, G)`, and names of rows and features."""
+    ranked, means = chain_probabilities(posterior), mask_means(posterior)
+    columns = _columns(ranked, order)
+    chosen = evenly(means.sizes["row"], int_at_least("rows", rows))
+    values = means.isel(row=chosen).values.mean(0, dtype=np.float64)
+    places = _clustered(values)
+    draws = masks_of(posterior)
+    names = [short(name) for name in draws[ranked.dims[-1]].values[columns]]
+    row_names = [short(name) for name in draws["row"].values[chosen][places]]
+    return values[places][:, columns], row_names, names
+
+
+def _columns(ranked: xr.DataArray, order: Sequence[str] | None) -> np.ndarray:
+    if order is None:
+        return np.argsort(-ranked.values.mean(0), kind="stable")
+    names = [str(name) for name in ranked[ranked.dims[-1]].values]
+    if sorted(map(str, order)) != sorted(names):
+        raise ValueError(f"order must have each of the features {names} once; it is {list(order)}")
+    return np.array([names.index(str(name)) for name in order])
+
+
+def _clustered(values: np.ndarray) -> np.ndarray:
+    if len(values) < 3 or bool((values == values[:1]).all()):
+        return np.arange(len(values))
+    tree = linkage(values, method="average", metric="euclidean")
+    if len(values) <= 300:
+        tree = optimal_leaf_ordering(tree, values)
+    return leaves_list(tree)
 
 
 MOST_LEVELS = 12

@@ -7,11 +7,15 @@ import numpy as np
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LinearSegmentedColormap, to_rgba
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
+from scipy.stats import rankdata
 
 from lexppl.argument_checks import int_at_least
-from lexppl.arviz_compatibility import Posterior
+from lexppl.arviz_compatibility import Posterior, group_of
 from lexppl.evaluation.effects import RowSteps
-from lexppl.explanation.reading.picture_values import LONGEST_LABEL, NARROW_LABEL, short, swarm_of
+from lexppl.explanation.reading.feature_values import GAIN, FeatureValues, feature_values
+from lexppl.explanation.reading.masks import kind_of, mask_means
+from lexppl.explanation.reading.picture_values import LONGEST_LABEL, NARROW_LABEL, evenly, short
 from lexppl.plots.style import BLUE, FAINT, GREY, INK, ORANGE, check_kind, new_figure, plain
 
 
@@ -77,6 +81,7 @@ def plot_row(
     return figure
 
 
+BINS = 70  # Of a line of points
 LOW_TO_HIGH = LinearSegmentedColormap.from_list("low to high", [BLUE, "#B8A9B6", ORANGE])
 
 
@@ -106,23 +111,36 @@ def plot_beeswarm(
         >>> plot_beeswarm(lexppl.explain(result, x), ["x3", "x1"]).axes[0].get_xlabel()
         'selection probability'
     """
-    swarm = swarm_of(posterior, features, rows)
-    low, high = swarm.span
-    figure, axes = new_figure(width, 1.15 + 0.34 * len(swarm.names))
-    for line, across in enumerate(swarm.points.T):
-        shade = LOW_TO_HIGH(np.nan_to_num(swarm.ranks[:, line], nan=0.5))
-        shade[np.isnan(swarm.ranks[:, line])] = to_rgba(GREY)
-        up = line + swarm.offsets[:, line]
-        axes.scatter(across, up, c=shade, s=9, linewidths=0, alpha=0.85)
-    place = np.arange(len(swarm.names))
+    rows = int_at_least("rows", rows)
+    stats, means = group_of(posterior, "sample_stats"), mask_means(posterior)
+    each = stats.get(GAIN, means).values.astype(np.float64)
+    if GAIN not in stats:
+        each = each.mean(0)
+    # Of some features no gain is known.
+    judged = ~np.isnan(each).all(0)
+    every, each = means[means.dims[-1]].values[judged].astype(str).tolist(), each[:, judged]
+    known = np.flatnonzero(~np.isnan(each).any(1))
+    places = known[evenly(len(known), rows)]
+    names = _chosen(features, every, each[known].mean(0))
+    points = each[places][:, [every.index(name) for name in names]]
+    values = feature_values(posterior)
+    ranks = np.stack([_ranks(values.get(name), places) for name in names], 1)
+    low, high = float(points.min(initial=0.0)), float(points.max(initial=0.0))
+    figure, axes = new_figure(width, 1.15 + 0.34 * len(names))
+    for line, (across, rank) in enumerate(zip(points.T, ranks.T, strict=True)):
+        shade = LOW_TO_HIGH(np.nan_to_num(rank, nan=0.5))
+        shade[np.isnan(rank)] = to_rgba(GREY)
+        up = line + _offsets(across, rank, low, high)
+        axes.scatter(across, up, c=shade, s=9, linewidths=0, alpha=0.85, rasterized=True)
+    place = np.arange(len(names))
     axes.axvline(0.0, color=GREY, linewidth=0.8, zorder=0)
     axes.hlines(place, low, high, color=FAINT, linewidth=0.6, zorder=0)
     longest = LONGEST_LABEL if width >= 5.0 else NARROW_LABEL
-    axes.set_yticks(place, [short(name, longest) for name in swarm.names])
+    axes.set_yticks(place, [short(name, longest) for name in names])
     axes.set_ylim(len(place) - 0.4, -0.6)
-    axes.set_xlabel(swarm.label)
+    axes.set_xlabel("gain in this row, nats" if GAIN in stats else kind_of(posterior).label)
     plain(axes, keep_left=False)
-    if not np.isnan(swarm.ranks).all():
+    if not np.isnan(ranks).all():
         colours = ScalarMappable(cmap=LOW_TO_HIGH)
         bar = figure.colorbar(colours, ax=axes, location="top", shrink=0.5, pad=0.02, aspect=40)
         bar.set_ticks([0.0, 1.0], labels=["low", "high"])
@@ -130,3 +148,41 @@ def plot_beeswarm(
         bar.outline.set_visible(False)
         bar.ax.tick_params(length=0, labelsize=8)
     return figure
+
+
+def _chosen(
+    features: int | Sequence[str], names: list[str], mean: NDArray[np.float64]
+) -> list[str]:
+    if isinstance(features, int) and not isinstance(features, bool):
+        order = np.argsort(-np.abs(mean), kind="stable")[: int_at_least("features", features)]
+        return [names[g] for g in order]
+    if isinstance(features, str) or not isinstance(features, Sequence):
+        raise TypeError(f"features must be a number or a list of names; it is {features!r}")
+    unknown = [name for name in features if name not in names]
+    if unknown or not features:
+        raise ValueError(f"features must be names among {names}; {unknown or 'none'} are given")
+    return [str(name) for name in features]
+
+
+def _offsets(
+    across: NDArray[np.float64], ranks: NDArray[np.float64], low: float, high: float
+) -> NDArray[np.float64]:
+    """Downwards, so that points of the same place stand one below the other, high values first."""
+    bins = np.floor((across - low) / ((high - low) / BINS or 1.0)).astype(int)
+    counts = np.bincount(bins)
+    unit = min(0.07, 0.76 / max(1, counts.max(initial=0)))
+    order = np.lexsort((-np.nan_to_num(ranks), bins))
+    own = counts[bins[order]]
+    offsets = np.empty(len(across))
+    offsets[order] = unit * (np.arange(len(own)) - np.cumsum(counts)[bins[order]] + (own + 1) / 2)
+    return offsets
+
+
+def _ranks(values: FeatureValues | None, places: NDArray[np.intp]) -> NDArray[np.float64]:
+    ranks = np.full(len(places), np.nan)
+    if values is not None and values.levels is None:
+        numbers = values.numbers[places]
+        seen = ~np.isnan(numbers)
+        if seen.sum() > 1:
+            ranks[seen] = (rankdata(numbers[seen]) - 1) / (seen.sum() - 1)
+    return ranks

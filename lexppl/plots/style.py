@@ -1,11 +1,13 @@
 """What all pictures have in common: their figure, their colours, and plain axes."""
 
-from collections.abc import Sequence
-from io import BytesIO
+import re
+from collections.abc import Mapping, Sequence
+from io import BytesIO, StringIO
 from typing import Any, Literal
 
 import matplotlib.pyplot as plt
 import numpy as np
+from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -54,6 +56,33 @@ def new_figure(width: float, height: float) -> tuple[NotebookFigure, Axes]:
     """A figure of so many inches with one pair of axes."""
     figure = empty_figure(width, height)
     return figure, figure.subplots()
+
+
+PAGE_COLOURS: Mapping[str, str] = {
+    BLUE: "var(--up)",
+    ORANGE: "var(--down)",
+    GREY: "var(--soft)",
+    FAINT: "var(--line)",
+    INK: "var(--ink)",
+    "#000000": "var(--ink)",
+}
+"""Colours of figures as variables of a page, which has others in the dark."""
+
+
+def as_svg(figure: Figure, name: str) -> Markup:
+    """A figure as an SVG element for a page, with its text as text, and a name for screen readers;
+    pyplot forgets the figure."""
+    file = StringIO()
+    with plt.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
+        nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        figure.savefig(file, format="svg", dpi=150, transparent=True, metadata=nothing)
+    plt.close(figure)
+    drawn = file.getvalue().partition("<svg")[2].partition("viewBox=")[2]
+    drawn = re.sub('<g id="[^"]*"', "<g", drawn)  # Another figure of the page has the same ids.
+    for colour, variable in PAGE_COLOURS.items():
+        drawn = drawn.replace(colour.lower(), variable)
+    head = Markup('<svg class="chart" role="img" aria-label="{}" viewBox=').format(name)
+    return head + Markup(drawn)
 
 
 def plain(axes: Axes, keep_left: bool = True, grid: Literal["x", "y"] | None = None) -> None:

@@ -61,6 +61,9 @@ from lexppl.threads import ONE_THREAD, own_random_state
 def save(result: FitResult, folder: str | Path) -> None:
     """Write a fitted explainer: `weights.safetensors`, whose metadata has the description.
 
+    Use it to explain new rows later, or elsewhere, without another fit. :func:`load` reads the
+    folder.
+
     A model that cannot describe itself is saved by its weights alone, and needs `model=` to be
     loaded. The description has the SHA-256 of the file. It is written aside and then renamed once,
     so that the folder has the earlier explainer or this one at any moment.
@@ -196,6 +199,9 @@ def load(
     parts: Iterable[type[nn.Module]] = (),
 ) -> FitResult:
     """Read a fitted explainer that :func:`save` wrote; it gives the same explanations.
+
+    Use it in another session, or on another machine, on what :func:`save` wrote there; then explain
+    new rows with :func:`lexppl.explain`.
 
     Nothing in a file is run: its parts are the library's own, or those of `parts`. A checksum is no
     signature, though: who can write the files can write it too.

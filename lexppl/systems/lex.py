@@ -54,8 +54,18 @@ def lex(
     objective: NestedIWAE | None = None,
     prior: Prior | None = None,
 ) -> System:
-    """LEX (Senetaire, Garreau, Frellsen & Mattei, "Explainability as statistical inference", ICML
-    2023, eq. 6 and 8):
+    """LEX: each row's features are chosen, the others imputed, and y predicted from the result.
+
+    Use it with :func:`lexppl.fit` when you do not know which system to take: it chooses features of
+    each row and predicts from what it kept. Give k for masks of one size, or a penalty for masks as
+    small as the prediction allows.
+
+    Example:
+        >>> lex(11, classes=2, k=5).program().selector.k
+        5
+
+    It maximises (Senetaire, Garreau, Frellsen & Mattei, "Explainability as statistical inference",
+    ICML 2023, eq. 6 and 8)
 
         max_{θ,γ} Σ_n E[log 1/(LK) Σ_{l,k} Φ(y_n | f_θ(x̃_{n,l,k}))] − λ Σ_n E[‖z‖₀].
 
@@ -132,10 +142,6 @@ def lex(
             does not fit the classes, or beside a predictor; no folds, a rate outside (0, 1), a unit
             that is not above 0; labels of another name, or averaged ones of a real response or
             beside an objective.
-
-    Example:
-        >>> lex(11, classes=2, k=5).program().selector.k
-        5
     """
     given = dict(locals())
 

@@ -174,15 +174,15 @@ class EncodedRows:
         rows = part[0][chosen], part[1][chosen]
         return rows, folds, None if weights is None else weights[chosen]
 
-    def at_most(self, train: int | None, valid: int, seed: int) -> EncodedRows:
-        """At most so many random rows of each part; None for all."""
-        of_train, of_valid = (None, None) if self.weights is None else self.weights
-        train_rows, of_train = _some(self.train, of_train, train, seed)
-        valid_rows = None
-        if self.valid is not None:
-            valid_rows, of_valid = _some(self.valid, of_valid, valid, seed)
-        weights = None if of_train is None else (of_train, of_valid)
-        return replace(self, train=train_rows, valid=valid_rows, weights=weights)
+    def with_valid_at_most(self, most: int, seed: int) -> EncodedRows:
+        """At most so many random validation rows, one of each label among them."""
+        chosen = None if self.valid is None else _chosen(self.valid, most, seed)
+        if self.valid is None or chosen is None:
+            return self
+        (x, y), weights = self.valid, self.weights
+        if weights is not None and weights[1] is not None:
+            weights = weights[0], weights[1][chosen]
+        return replace(self, valid=(x[chosen], y[chosen]), weights=weights)
 
     def observing(self, predictor: nn.Module) -> Self:
         """The same rows with a predictor's outputs as y."""
@@ -192,16 +192,6 @@ class EncodedRows:
 
         valid = None if self.valid is None else outputs(self.valid)
         return replace(self, train=outputs(self.train), valid=valid)
-
-
-def _some(
-    part: tuple[Tensor, Tensor], weights: Tensor | None, most: int | None, seed: int
-) -> tuple[tuple[Tensor, Tensor], Tensor | None]:
-    """At most so many random rows, one of each label among them, and their weights."""
-    chosen = None if most is None else _chosen(part, most, seed)
-    if chosen is None:
-        return part, weights
-    return (part[0][chosen], part[1][chosen]), None if weights is None else weights[chosen]
 
 
 def _chosen(part: tuple[Tensor, Tensor], most: int, seed: int) -> Tensor | None:

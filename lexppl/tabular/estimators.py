@@ -415,6 +415,19 @@ def _row_names(X: Any) -> list[Any] | None:
 class ExplainerClassifier(ClassifierMixin, TableExplainer):
     """A classifier of tables that explains each prediction by the columns that it needs.
 
+    Use it where scikit-learn's classifiers are used, on a data frame or an array: to predict
+    labels, to rank columns and to explain rows. With `model=` it explains a classifier that is
+    already fitted.
+
+    Example:
+        >>> from sklearn.datasets import load_wine
+        >>> wine = load_wine(as_frame=True)
+        >>> explainer = ExplainerClassifier("l2x", k=3, epochs=20, learning_rate=1e-2,
+        ...     hidden=(16,), predictor_hidden=(16,), random_state=0)
+        >>> explainer = explainer.fit(wine.data, wine.target)
+        >>> explainer.predict(wine.data[:2]), explainer.importances(wine.data[:2]).shape
+        (array([0, 0]), (2, 13))
+
     Each row has a latent mask z and an imputation x̃ of what it hides:
 
         p(y = c | x) = E[p(y = c | x̃)],    x̃ ~ p(x̃ | x, z),    z ~ p(z | x),
@@ -468,7 +481,7 @@ class ExplainerClassifier(ClassifierMixin, TableExplainer):
         predictor: "network" (None); "trees", boosted trees that read hidden features as missing,
             without an imputer; "auto", a network that trees replace where they predict validation
             labels better by more than a standard error.
-        hide_missing: missing values are hidden by nature: the imputer draws them, and no mask keeps
+        hide_missing: missing values count as hidden: the imputer draws them, and no mask keeps
             them. For lex, base_x, real_x and rationale, with trees or the imputers "marginal",
             "gaussian", "constant". A column without missing values in `fit` has none later.
         missing_indicator: with `hide_missing`, a mask entry for each column with missing values
@@ -504,15 +517,6 @@ class ExplainerClassifier(ClassifierMixin, TableExplainer):
 
     Source:
         Senetaire et al., "Explainability as statistical inference", ICML 2023, eq. 4.
-
-    Example:
-        >>> from sklearn.datasets import load_wine
-        >>> wine = load_wine(as_frame=True)
-        >>> explainer = ExplainerClassifier("l2x", k=3, epochs=20, learning_rate=1e-2,
-        ...     hidden=(16,), predictor_hidden=(16,), random_state=0)
-        >>> explainer = explainer.fit(wine.data, wine.target)
-        >>> explainer.predict(wine.data[:2]), explainer.importances(wine.data[:2]).shape
-        (array([0, 0]), (2, 13))
     """
 
     class_weight: Any = None
@@ -570,6 +574,17 @@ class ExplainerClassifier(ClassifierMixin, TableExplainer):
 class ExplainerRegressor(RegressorMixin, TableExplainer):
     """A regressor of tables that explains each prediction by the columns that it needs.
 
+    Use it as :class:`ExplainerClassifier`, where y is a number in place of a label. With `model=`
+    it explains a regressor that is already fitted.
+
+    Example:
+        >>> from sklearn.datasets import make_regression
+        >>> X, y = make_regression(200, 4, n_informative=1, random_state=0)
+        >>> explainer = ExplainerRegressor("lex", k=1, epochs=60, learning_rate=1e-2,
+        ...     hidden=(16,), predictor_hidden=(16,), random_state=0).fit(X, y)
+        >>> explainer.score(X, y) > 0.8, explainer.feature_importances_.round(1)
+        (True, array([1., 0., 0., 0.]))
+
     :class:`ExplainerClassifier` for a real response, normal given the imputed row, with a learned
     scale. y is standardised for the fit; predictions and `explain` are in its own units, `result_`
     is not.
@@ -589,14 +604,6 @@ class ExplainerRegressor(RegressorMixin, TableExplainer):
 
     Raises:
         ValueError, TypeError: in `fit`, as :class:`ExplainerClassifier`; a method of labels only.
-
-    Example:
-        >>> from sklearn.datasets import make_regression
-        >>> X, y = make_regression(200, 4, n_informative=1, random_state=0)
-        >>> explainer = ExplainerRegressor("lex", k=1, epochs=60, learning_rate=1e-2,
-        ...     hidden=(16,), predictor_hidden=(16,), random_state=0).fit(X, y)
-        >>> explainer.score(X, y) > 0.8, explainer.feature_importances_.round(1)
-        (True, array([1., 0., 0., 0.]))
     """
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> ExplainerRegressor:

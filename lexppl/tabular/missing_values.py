@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +13,13 @@ from torch import Tensor, nn
 from lexppl.inference import Stage, System
 from lexppl.models import LEX
 from lexppl.models.imputers import GAP, IMPUTERS, imputer_of
-from lexppl.models.missing import GapsFromMarkers, HiddenByNature, MarkedRows, ObservedSelector
+from lexppl.models.missing import (
+    GapsFromMarkers,
+    HiddenByNature,
+    LimitedSelector,
+    MarkedRows,
+    ObservedSelector,
+)
 
 
 def completed_rows(x: Tensor, observed: Tensor, groups: Sequence[int], seed: int) -> Tensor:
@@ -103,21 +109,34 @@ def with_missing(system: System, markers: Sequence[int]) -> System:
     """A system of LEX programs for rows with markers: what they mark is hidden by nature, and never
     kept."""
 
+    def hide(model: LEX) -> None:
+        rows = MarkedRows(markers)
+        groups = range(rows.features) if model.grouping is None else model.grouping.groups
+        model.selector = ObservedSelector(model.selector, groups, markers)
+        model.imputer = HiddenByNature(model.imputer, markers)
+        if getattr(model.predictor, "reads_gaps", False):
+            model.predictor = GapsFromMarkers(model.predictor, markers)
+
+    return _of_changed_models(system, hide, "missing values")
+
+
+def without_entries(system: System, left_out: Sequence[bool]) -> System:
+    """A system of LEX programs whose masks never keep some of the G entries."""
+
+    def limit(model: LEX) -> None:
+        model.selector = LimitedSelector(model.selector, left_out)
+
+    return _of_changed_models(system, limit, "entries that are left out")
+
+
+def _of_changed_models(system: System, change: Callable[[LEX], None], what: str) -> System:
     def build() -> list[Stage]:
         stages = list(system.build())
-        seen: set[int] = set()
-        for term in (term for stage in stages for term in stage.terms):
-            if not isinstance(term.model, LEX):
-                raise TypeError(f"missing values need LEX, not {type(term.model).__name__}")
-            if id(term.model) in seen:
-                continue
-            seen.add(id(term.model))
-            model, rows = term.model, MarkedRows(markers)
-            groups = range(rows.features) if model.grouping is None else model.grouping.groups
-            model.selector = ObservedSelector(model.selector, groups, markers)
-            model.imputer = HiddenByNature(model.imputer, markers)
-            if getattr(model.predictor, "reads_gaps", False):
-                model.predictor = GapsFromMarkers(model.predictor, markers)
+        models = {id(term.model): term.model for stage in stages for term in stage.terms}
+        for model in models.values():
+            if not isinstance(model, LEX):
+                raise TypeError(f"{what} need LEX, not {type(model).__name__}")
+            change(model)
         return stages
 
     return replace(system, build=build)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import cycle
@@ -36,11 +36,17 @@ from lexppl.inference.training.watch import Callback, Progress
 from lexppl.models import CopulaImputer, tree_predictor
 from lexppl.models.regimes import frozen
 from lexppl.summary import Summarised, Summary
-from lexppl.systems.registry import Settings, system_for
+from lexppl.systems.registry import system_for
 from lexppl.tabular.encoded_rows import MOST_JUDGED, EncodedRows, repeated_rows
 from lexppl.tabular.fit_plan import FitPlan
 from lexppl.tabular.global_posterior import fit_posterior, with_prior_scale
-from lexppl.tabular.missing_values import check_missing, fitted_imputer, gapped, with_missing
+from lexppl.tabular.missing_values import (
+    check_missing,
+    fitted_imputer,
+    gapped,
+    with_missing,
+    without_entries,
+)
 from lexppl.tabular.predictors import WORDS, fit_full_predictor, rescale_logits, trees_where_better
 from lexppl.tabular.reference import Reference
 
@@ -118,6 +124,7 @@ def fit_table(
     checkpoint: Checkpoints | None = None,
     progress: Progress = False,
     watch: Watch | None = None,
+    left_out: Sequence[Sequence[bool]] | None = None,
 ) -> TableFit:
     """Fit a method by a plan; a penalty "auto" is chosen on at most 10,000 judged rows, and a full
     predictor comes first where the method explains a model or its own predictor does not learn.
@@ -127,16 +134,22 @@ def fit_table(
     lower one that is not is taken. If all are, a second fit of as many steps begins at full masks,
     with the full predictor in place of one that learns, and the better of both is taken.
 
-    `full` is that predictor if it exists already; `watch` makes callbacks from the rows of the fit.
+    `full` is that predictor if it exists already; `watch` makes callbacks from the rows of the fit;
+    `left_out` are the entries, `(R, G)`, that the masks of each replicate never keep.
 
     Warns:
         BehindWarning: the fit is still behind.
     """
-    rows = rows.at_most(None, MOST_JUDGED, plan.seed)
+    rows = rows.with_valid_at_most(MOST_JUDGED, plan.seed)
     _refuse_rows(plan, rows)
     reference = full
     if not plan.needs_full_predictor or black_box is not None:
         full = None
+    elif rows.folds is not None:
+        raise ValueError(
+            "in folds a predictor that was fitted before has learned from rows that other "
+            "replicates hold out: hold rows out from all, or take a regime whose predictor learns"
+        )
     elif full is None:
         full = fit_full_predictor(plan, rows, progress, below(checkpoint, "predictor"))
     if full is not None and (
@@ -150,7 +163,7 @@ def fit_table(
         plan = replace(plan, imputer="copula")
     predictor = None if given is None else frozen(given)
     settings = _settings(plan, rows, explained, predictor, imputer)
-    fitted = _fitted(plan, rows, settings, checkpoint, progress, watch, reference)
+    fitted = _fitted(plan, rows, settings, checkpoint, progress, watch, reference, left_out)
     result = fitted.result
     result.entry_names = rows.grouping.names
     result.feature_names, result.class_names = rows.feature_names, rows.class_names
@@ -175,11 +188,12 @@ def _refuse_rows(plan: FitPlan, rows: EncodedRows) -> None:
 def _fitted(
     plan: FitPlan,
     rows: EncodedRows,
-    settings: Settings,
+    settings: Mapping[str, Any],
     checkpoint: Checkpoints | None,
     progress: Progress,
     watch: Watch | None,
     full: FittedPredictor | None,
+    left_out: Sequence[Sequence[bool]] | None,
 ) -> TableFit:
     """The fit of a method, at its penalty, with trees where they are better."""
     system, several = _system(plan, rows, settings), plan.penalties is not None
@@ -211,19 +225,20 @@ def _fitted(
             # Of trees and of others' imputers no graph is made.
             warnings.filterwarnings("ignore", ".* is not compiled")
         calls = () if watch is None else watch(rows.train)
-        result = fit(system, rows.train, replicates=plan.replicates, callbacks=calls, **training)
+        systems = _limited([system] * plan.replicates, left_out)
+        result = fit(systems, rows.train, callbacks=calls, **training)
         reference = _reference(plan, rows, result, full, progress, checkpoint)
         fitted = _at_penalty(TableFit(plan, result), rows, reference)
         if reference is not None and _goes_on(fitted, rows, reference):
             plan = replace(plan, regime=Regime.FIXED_IN_SITU, predictor_kind=NETWORK)
-            settings = replace(settings, likelihood=None)
+            settings = {**settings, "likelihood": None}
             networks = reference.network.result.models
             systems = [
-                _system(plan, rows, replace(settings, predictor=frozen(network.predictor)))
+                _system(plan, rows, {**settings, "predictor": frozen(network.predictor)})
                 for network, _ in zip(cycle(networks), range(plan.replicates), strict=False)
             ]
             training["checkpoint"] = below(checkpoint, "explainer at full masks")
-            again = TableFit(plan, fit(systems, rows.train, **training))
+            again = TableFit(plan, fit(_limited(systems, left_out), rows.train, **training))
             again = _at_penalty(again, rows, reference)
             fitted = max(
                 fitted, again, key=lambda each: reference.mean(_likelihoods(each, reference))
@@ -234,6 +249,13 @@ def _fitted(
     by_row = _likelihoods(fitted, reference)
     sentence = reference.sentence(fitted.result, by_row, PATH_MASKS)
     return replace(fitted, full=reference.full, behind=sentence)
+
+
+def _limited(systems: list[System], left_out: Sequence[Sequence[bool]] | None) -> list[System]:
+    """Systems of which each leaves its entries out."""
+    if left_out is None:
+        return systems
+    return [without_entries(each, row) for each, row in zip(systems, left_out, strict=True)]
 
 
 def _reference(
@@ -330,7 +352,7 @@ def _settings(
     black_box: nn.Module | None,
     predictor: nn.Module | None,
     imputer: nn.Module | None,
-) -> Settings:
+) -> dict[str, Any]:
     classes = None if rows.class_names is None else len(rows.class_names)
     penalty: Any = plan.penalty if plan.penalties is None else plan.penalties
     if predictor is None and plan.predictor_kind not in (NETWORK, AUTO_PREDICTOR):
@@ -346,18 +368,18 @@ def _settings(
             stacklevel=3,
         )
     alike = ("k", "masks", "imputations", "folds", "unit", "hidden")
-    return Settings(
-        features=rows.grouping.features,
-        classes=classes,
-        penalty=penalty,
-        black_box=black_box,
-        predictor=predictor,
-        imputer=imputer,
-        likelihood=likelihood,
-        grouping=rows.grouping,
-        predictor_hidden=plan.own_predictor_hidden,
+    return {
+        "features": rows.grouping.features,
+        "classes": classes,
+        "penalty": penalty,
+        "black_box": black_box,
+        "predictor": predictor,
+        "imputer": imputer,
+        "likelihood": likelihood,
+        "grouping": rows.grouping,
+        "predictor_hidden": plan.own_predictor_hidden,
         **{name: getattr(plan, name) for name in alike},
-    )
+    }
 
 
 def _counted(plan: FitPlan, rows: EncodedRows) -> Tensor:
@@ -366,7 +388,7 @@ def _counted(plan: FitPlan, rows: EncodedRows) -> Tensor:
     return x if weights is None else repeated_rows(x, weights[0], plan.seed)
 
 
-def _system(plan: FitPlan, rows: EncodedRows, settings: Settings) -> System:
+def _system(plan: FitPlan, rows: EncodedRows, settings: Mapping[str, Any]) -> System:
     x = rows.train[0]
     system = method_system(plan, settings, x)
     if plan.posterior is not None:
@@ -374,7 +396,7 @@ def _system(plan: FitPlan, rows: EncodedRows, settings: Settings) -> System:
     return with_missing(system, rows.markers).to(x.device, x.dtype) if rows.markers else system
 
 
-def method_system(plan: FitPlan, settings: Settings, x: Tensor) -> System:
+def method_system(plan: FitPlan, settings: Mapping[str, Any], x: Tensor) -> System:
     """The system of a plan's method for rows such as x; a given learning rate replaces the method's
     optimizers by Adam."""
     with seeded(plan.seed):

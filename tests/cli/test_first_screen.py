@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lexppl.cli.report.charts import Chart, Line, ticks
 from lexppl.cli.report.sentences import FirstScreen
 from lexppl.cli.results.scores import BASE, EXPLAINER, FULL, ScoreRow
 from lexppl.explanation.reading.sentences import ReadGroup, groups_read, html, plain, share_of
@@ -208,19 +207,3 @@ def test_sentences_of_any_numbers_have_no_nan_and_agree_in_number():
 )
 def test_shares_in_words(kept, words):
     assert words in share_of(kept)
-
-
-def test_a_chart_is_of_its_points():
-    line = Line([1.0, 2.0, 3.0], [0.0, math.nan, 1.0], "first", [0.1, 0.1, 0.1], True)
-    chart = Chart([line], "size", "nats <b>", "likelihood against size", (3.0, 1.0, "in use"))
-    page = str(chart.svg())
-    assert page.count('<circle class="first"') == 2
-    assert re.search(r'class="bars" d="([^"]*)"', page).group(1).count("V") == 2
-    assert "nan" not in page and "<b>" not in page and "in use" in page
-    low, high = chart.at(1.0, 0.0), chart.at(3.0, 1.0)
-    assert low[0] < high[0] and low[1] > high[1]
-    assert ticks(0.0, 1.0)[0] == 0.0 and 4 <= len(ticks(-3.0, 17.0)) <= 8
-    dots = Chart([Line([0.0, 2.0], [0.0, 1.0], "dots", dash=0.0)], "", "", "dots", y_span=(0, 1))
-    assert re.search(r'class="dots" d="M[\d. ]+h0M[\d. ]+h0"', str(dots.svg()))
-    tiles = Chart([Line([0.0], [9.0], "tiles", dash=[2.0])], "", "", "", x_names={0.0: "<a>"})
-    assert re.search(r'd="M[\d.]+ [\d.]+h368.6"', str(tiles.svg())) and "&lt;a&gt;" in tiles.svg()

@@ -22,6 +22,7 @@ from lexppl.cli.report.image_text_parts import (
 from lexppl.cli.report.page import HEAD, rendered
 from lexppl.explanation.reading.rows import RowOutcome
 from lexppl.plots.images import as_colours, tinted
+from lexppl.plots.texts import STRONGEST
 from tests.cli.accessibility import LIGHT, checked
 from tests.plots.image_posteriors import image_posterior
 from tests.plots.test_plots import random_posterior
@@ -36,7 +37,8 @@ ABOUT = "</style></head><body><main><h1>{}</h1>{}"
 
 def page_of(part, title):
     part = Markup(ABOUT).format(title, part)
-    page = rendered(*PAGE, version="0", title=title, part=part, reading=["So."])
+    about = {"row": "row", "distribution": "reads", "selects": False, "replicates": 1}
+    page = rendered(*PAGE, version="0", title=title, part=part, entries="entries", **about)
     return f"{page}</main></body></html>"
 
 
@@ -158,10 +160,11 @@ def test_words_are_marked_as_they_are_kept_and_escaped():
     page = text_report(posterior, WORDS, [7])
     assert "<b>bold" not in page
     section = re.search(r'<section class="row" aria-label="Row 7">(.*?)</section>', page, re.DOTALL)
-    marks = re.findall(r'class="w(\d)" title="([\d.]+)">(.*?)</mark>', section.group(1))
-    shown = {html.unescape(word): (int(shade), float(value)) for shade, value, word in marks}
+    marks = re.findall(
+        r'rgba\(0,114,178,([\d.]+)\)[^>]* title="[a-z ]*([\d.]+),[^>]*>(.*?)</span>',
+        section.group(1),
+    )
+    shown = {html.unescape(word): (float(shade), float(value)) for shade, value, word in marks}
+    assert len(shown) == len(WORDS[7])
     for word, value in zip(WORDS[7], p[7], strict=False):
-        level = int(np.ceil(5 * value - 0.5))
-        assert (word in shown) == (level > 0)
-        if level:
-            assert shown[word] == (level, round(float(value), 2))
+        assert shown[word] == (pytest.approx(STRONGEST * value, abs=0.001), round(float(value), 2))

@@ -111,7 +111,7 @@ def test_what_is_printed_of_images(images):
     _, shown = images
     assert "squares: 8 × 8 pixels, grey; 4 patches of 4 × 4 pixels, target 'class'" in shown
     assert "60 images to fit on, 20 to choose the best epoch on, 20 held out" in shown
-    assert "An image keeps 1 of 4 patches of 4 × 4 pixels." in shown
+    assert "To predict class, an image keeps 1 of 4 patches of 4 × 4 pixels." in shown
     assert "Row 2 (asked for): predicted bright" in shown
     assert re.search(r"the explainer +1 +1\.000 ± 0\.000", shown)
     assert re.search(r"EVAL-X on the explainer's features +1 +(1\.000|0\.9[89])", shown)
@@ -121,7 +121,7 @@ def test_what_is_printed_of_images(images):
 def test_what_is_printed_of_texts(texts):
     _, shown = texts
     assert "reviews: at most 9 words of 15 known; 9 words, target 'verdict' (bad, good)" in shown
-    assert "A text keeps 1 of 9 words, and one of fewer all it has." in shown
+    assert "To predict verdict, a text keeps 1 of 9 words, and one of fewer all it has." in shown
     assert re.search(r"Row 3 \(asked for[^)]*\): predicted good", shown)
     assert re.search(r"word \d +great", shown)
     assert re.search(r"the explainer +1 +1\.000 ± 0\.000", shown)
@@ -186,7 +186,8 @@ def test_reports_say_what_was_found(images, texts):
     assert pictures.count('<img src="data:image/png') == 2 * 3 + 2 + 6
     assert "Row 2" in pictures and "patches" in pictures
     words = (texts[0] / "out" / "report.html").read_text("utf-8")
-    assert '<mark class="w5" title="' in words and "Selected rows" in words
+    assert re.search(r'title="selection probability 1.00[^>]*>great</span>', words)
+    assert "Selected rows" in words
     assert '<th scope="row">great</th>' in words
     assert "= great" in words.replace("\n", "")
 

@@ -105,7 +105,7 @@ def test_a_first_epoch_that_is_cut_short_is_written(tmp_path, monkeypatch, capsy
         (explain_table, "judge_learning"),
         (explain_command.ExplainRun, "posterior"),
         (explain_command, "save_posterior"),
-        (explain_table, "write_report"),
+        (explain_command, "write_report"),
     ],
 )
 def test_the_model_is_written_first(owner, name, tmp_path, monkeypatch, capsys):
@@ -124,7 +124,7 @@ def test_a_failure_after_the_fit_leaves_the_model(tmp_path, monkeypatch, capsys)
     def fails(*_):
         raise ValueError("no such colour")
 
-    monkeypatch.setattr("lexppl.cli.explain_table.write_report", fails)
+    monkeypatch.setattr("lexppl.cli.explain_command.write_report", fails)
     out = explained(tmp_path, *QUICK, "--penalty", "0.02", code=1)
     told = capsys.readouterr().err.splitlines()[-2:]
     assert told[0].startswith("lexppl: not all was done:")

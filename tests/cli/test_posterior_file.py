@@ -70,7 +70,7 @@ def no_report(monkeypatch):
     monkeypatch.setattr(
         "lexppl.cli.explain_command.ExplainRun.judged", lambda *_: (Judgement((), None), None)
     )
-    monkeypatch.setattr("lexppl.cli.explain_table.print_table_report", lambda *_: None)
+    monkeypatch.setattr("lexppl.cli.explain_command.print_report", lambda *_: None)
     monkeypatch.setattr("lexppl.cli.explain_table.TableRun.gains", lambda *_: None)
     monkeypatch.setattr("lexppl.cli.explain_table.TableRun._details", lambda *_: Details())
 

@@ -11,7 +11,7 @@ import torch
 
 from lexppl.data import Dataset, load
 from lexppl.data.stratification import stratified_parts
-from tests.refusals import refused
+from tests.refusals import refusals, refused
 
 
 def parts_of(**changed: Any) -> dict[str, Any]:
@@ -30,70 +30,63 @@ NAN = float("nan")
 INF = float("inf")
 
 
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        (
-            {"x": torch.zeros(0, 3), "y": torch.zeros(0).long()},
-            r"x must have shape \(N, D\), none of them 0; the shape is \(\d, \d\)",
-        ),
-        (
-            {"x": torch.zeros(3, 0), "feature_names": (), "groups": ()},
-            r"x must have shape \(N, D\), none of them 0; the shape is \(\d, \d\)",
-        ),
-        ({"x": torch.zeros(3)}, r"x must have shape \(N, D\), none of them 0; the shape is \(3,\)"),
-        ({"y": torch.tensor([0, 1])}, r"y must have shape \(3,\).*the shape is \(2,\)"),
-        (
-            {"feature_names": ("age", "job")},
-            r"feature_names must .* \(3,\); the shape is \(2,\)",
-        ),
-        ({"groups": (0, 1)}, r"groups must have shape \(3,\); the shape is \(2,\)"),
-        ({"groups": (0, 2, 2)}, r"groups must use every mask entry 0 to 1.*\[0, 2\]"),
-        ({"groups": (0, 0, 0)}, r"groups must use every mask entry 0 to 1.*\[0\]"),
-        ({"entry_names": ("a", "a")}, "entry_names must differ.*'a'"),
-        ({"feature_names": ("a", "b", "a")}, "feature_names must differ.*'a'"),
-        ({"truth": torch.ones(3, 3)}, r"truth must have shape \(3, 2\).*\(3, 3\)"),
-        ({"truth": torch.full((3, 2), 0.5)}, "truth must hold 0 and 1 only"),
-        (
-            {"x": torch.tensor([[NAN, 1.0, 0.0], [NAN, 0.0, NAN], [0.0, 0.0, 1.0]])},
-            r"NaN in column 'age' \(2\), 'job=smith' \(1\)",
-        ),
-        (
-            {"x": torch.tensor([[1.0, 1.0, 0.0], [2.0, 0.0, -INF], [0.0, 0.0, 1.0]])},
-            r"infinite values in column 'job=smith' \(1\)",
-        ),
-        (
-            {"y": torch.tensor([0.0, NAN, 1.0]), "class_names": None},
-            "target 'income', must be finite; 1 of its",
-        ),
-        ({"y": torch.tensor([0, 1, 2])}, "labels 0 to 1.*it holds 0 to 2"),
-        ({"y": torch.tensor([0, 1, -1])}, "labels 0 to 1.*it holds -1 to 1"),
-        ({"class_names": ("low",)}, "target 'income' needs at least two classes"),
-        ({"y": torch.tensor([1, 1, 1])}, "one class only: every row is 'high'"),
-        ({"y": torch.full((3,), 2.5), "class_names": None}, "'income' is constant: 2.5"),
-        (
-            {"x": torch.tensor([[1.0, 1.0, 0.0], [1.0, 0.0, 0.0], [1.0, 0.0, 0.0]])},
-            "constant columns.*leave out 'age', 'job=smith'",
-        ),
-        ({"x": torch.zeros(1, 3), "y": torch.tensor([0])}, "one row only"),
-    ],
+test_refused = refusals(
+    (
+        {"x": torch.zeros(0, 3), "y": torch.zeros(0).long()},
+        r"x must have shape \(N, D\), none of them 0; the shape is \(\d, \d\)",
+    ),
+    (
+        {"x": torch.zeros(3, 0), "feature_names": (), "groups": ()},
+        r"x must have shape \(N, D\), none of them 0; the shape is \(\d, \d\)",
+    ),
+    ({"x": torch.zeros(3)}, r"x must have shape \(N, D\), none of them 0; the shape is \(3,\)"),
+    ({"y": torch.tensor([0, 1])}, r"y must have shape \(3,\).*the shape is \(2,\)"),
+    (
+        {"feature_names": ("age", "job")},
+        r"feature_names must .* \(3,\); the shape is \(2,\)",
+    ),
+    ({"groups": (0, 1)}, r"groups must have shape \(3,\); the shape is \(2,\)"),
+    ({"groups": (0, 2, 2)}, r"groups must use every mask entry 0 to 1.*\[0, 2\]"),
+    ({"groups": (0, 0, 0)}, r"groups must use every mask entry 0 to 1.*\[0\]"),
+    ({"entry_names": ("a", "a")}, "entry_names must differ.*'a'"),
+    ({"feature_names": ("a", "b", "a")}, "feature_names must differ.*'a'"),
+    ({"truth": torch.ones(3, 3)}, r"truth must have shape \(3, 2\).*\(3, 3\)"),
+    ({"truth": torch.full((3, 2), 0.5)}, "truth must hold 0 and 1 only"),
+    (
+        {"x": torch.tensor([[NAN, 1.0, 0.0], [NAN, 0.0, NAN], [0.0, 0.0, 1.0]])},
+        r"NaN in column 'age' \(2\), 'job=smith' \(1\)",
+    ),
+    (
+        {"x": torch.tensor([[1.0, 1.0, 0.0], [2.0, 0.0, -INF], [0.0, 0.0, 1.0]])},
+        r"infinite values in column 'job=smith' \(1\)",
+    ),
+    (
+        {"y": torch.tensor([0.0, NAN, 1.0]), "class_names": None},
+        "target 'income', must be finite; 1 of its",
+    ),
+    ({"y": torch.tensor([0, 1, 2])}, "labels 0 to 1.*it holds 0 to 2"),
+    ({"y": torch.tensor([0, 1, -1])}, "labels 0 to 1.*it holds -1 to 1"),
+    ({"class_names": ("low",)}, "target 'income' needs at least two classes"),
+    ({"y": torch.tensor([1, 1, 1])}, "one class only: every row is 'high'"),
+    ({"y": torch.full((3,), 2.5), "class_names": None}, "'income' is constant: 2.5"),
+    (
+        {"x": torch.tensor([[1.0, 1.0, 0.0], [1.0, 0.0, 0.0], [1.0, 0.0, 0.0]])},
+        "constant columns.*leave out 'age', 'job=smith'",
+    ),
+    ({"x": torch.zeros(1, 3), "y": torch.tensor([0])}, "one row only"),
+    of=lambda changed: Dataset(**parts_of(**changed)),
 )
-def test_refused(changed, message):
-    refused(message, Dataset, **parts_of(**changed))
 
 
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"x": np.zeros((3, 3))}, "x must be a torch.Tensor; it is a ndarray"),
-        ({"x": torch.zeros(3, 3).long()}, "x must be floating; it is torch.int64"),
-        ({"y": torch.tensor([0.0, 1.0, 1.0])}, "y must be torch.long"),
-        ({"class_names": None}, "y must be floating for regression"),
-        ({"truth": [[1, 0]]}, "truth must be a torch.Tensor"),
-    ],
+test_refused_types = refusals(
+    ({"x": np.zeros((3, 3))}, "x must be a torch.Tensor; it is a ndarray"),
+    ({"x": torch.zeros(3, 3).long()}, "x must be floating; it is torch.int64"),
+    ({"y": torch.tensor([0.0, 1.0, 1.0])}, "y must be torch.long"),
+    ({"class_names": None}, "y must be floating for regression"),
+    ({"truth": [[1, 0]]}, "truth must be a torch.Tensor"),
+    of=lambda changed: Dataset(**parts_of(**changed)),
+    error=TypeError,
 )
-def test_refused_types(changed, message):
-    refused(message, Dataset, error=TypeError, **parts_of(**changed))
 
 
 def test_a_part_may_be_one_row_of_one_class():

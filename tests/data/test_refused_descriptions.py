@@ -41,8 +41,7 @@ def test_damaged_files_are_refused_by_name(tmp_path, name):
 def test_a_file_without_format_or_checksum_is_refused(tmp_path, form, words):
     path = tmp_path / "encoding.json"
     path.write_text(json.dumps({**form, **ENCODING.to_json()}), encoding="utf-8")
-    with pytest.raises(UnreadableFileError, match=words):
-        TableEncoding.load(path)
+    refused(words, TableEncoding.load, path, error=UnreadableFileError)
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ from lexppl.models.missing import HiddenByNature
 from lexppl.models.predictor import table_predictor
 from lexppl.saving.description import known_parts
 from lexppl.systems import METHODS, cxplain, fit_vaeac, lex
-from lexppl.systems.registry import Settings, system_for
+from lexppl.systems.registry import system_for
 from tests.devices.programs import OfMasks, OfWeights
 
 parts = SimpleNamespace(**known_parts())
@@ -71,7 +71,9 @@ class Case:
     refused: str | None = None
 
 
-def _settings(name: str, architecture: Any = FEATURES, classes: int | None = CLASSES) -> Settings:
+def _settings(
+    name: str, architecture: Any = FEATURES, classes: int | None = CLASSES
+) -> dict[str, Any]:
     box = table_predictor(FEATURES, classes, (5,))
     small: dict[str, Any] = SMALL
     if not isinstance(architecture, int):
@@ -79,7 +81,7 @@ def _settings(name: str, architecture: Any = FEATURES, classes: int | None = CLA
         rank = len(architecture.event_shape)
         box, small = models.Predictor(network, models.CategoricalLikelihood(), rank), {}
     k = 2 if METHODS[name].needs("k") else None
-    return Settings(architecture, classes, k=k, black_box=box, **small)
+    return dict(features=architecture, classes=classes, k=k, black_box=box, **small)
 
 
 def _system(name: str, *architecture: Any, classes: int | None = CLASSES) -> Callable[[], Any]:

@@ -12,6 +12,7 @@ from torch.distributions import kl_divergence
 from lexppl.distributions import ChainMask, mask_support, uniform_masks
 from lexppl.distributions.support import draws_zeros_and_ones
 from tests.distributions.listed import assert_equals_list, masks_of, numbers
+from tests.refusals import refused
 
 
 def enumerated(logits: Tensor, coupling: Tensor) -> Tensor:
@@ -140,7 +141,5 @@ def test_what_the_library_asks_of_masks() -> None:
     assert draws_zeros_and_ones(chain)
     assert mask_support(chain).shape == (16, 1, 4)
     assert uniform_masks(chain).entropy().tolist() == pytest.approx([4 * math.log(2)] * 2)
-    with pytest.raises(ValueError, match=r"65536.*limit = 16"):
-        mask_support(ChainMask(torch.zeros(16), 1.0), limit=16)
-    with pytest.raises(ValueError, match="draw samples instead"):
-        ChainMask(torch.zeros(30), 1.0).enumerate_support()
+    refused(r"65536.*limit = 16", mask_support, ChainMask(torch.zeros(16), 1.0), limit=16)
+    refused("draw samples instead", ChainMask(torch.zeros(30), 1.0).enumerate_support)

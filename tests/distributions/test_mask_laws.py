@@ -23,6 +23,7 @@ from lexppl.distributions import (
 )
 from tests.distributions.goodness_of_fit import FAILURE_RATE, assert_fits, p_value
 from tests.distributions.listed import assert_equals_list, masks_of, numbers, of_sizes
+from tests.refusals import refusals, refused
 
 G = 5
 MASKS = masks_of(G)
@@ -151,12 +152,11 @@ def test_expansion_shares_what_is_computed(name: str) -> None:
             assert view.shape == (4, 3, G)
             assert torch.equal(view[0], getattr(law, statistic))
     if name in ("k-subset", "chain"):
-        assert wide._rows is law._rows
+        assert wide._computed is law._computed
         assert wide.mean.stride(0) == wide.entropy().stride(0) == wide.variance.stride(0) == 0
     assert law.to_event(1).log_prob(law.sample()).shape == ()
     for bad in ((4,), (), (3, 1)):
-        with pytest.raises(ValueError, match="cannot be expanded to"):
-            law.expand(bad)
+        refused("cannot be expanded to", law.expand, bad)
 
 
 @pytest.mark.parametrize("name", ["k-subset", "chain"])
@@ -301,27 +301,20 @@ def test_a_wide_law_has_finite_probabilities() -> None:
     draws = law.sample((10,))
     assert bool(((draws.sum(-1) >= 1) & (draws.sum(-1) <= 2999)).all())
     assert bool(law.log_prob(draws).isfinite().all())
-    with pytest.raises(ValueError, match=r"about 2\^3000 masks"):
-        law.enumerate_support()
+    refused(r"about 2\^3000 masks", law.enumerate_support)
     assert ShapleyKernel(3, validate_args=False).log_prob(torch.zeros(3)) == -math.inf
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: ShapleyKernel(1), "entries must be a whole number of at least 2; it is 1"),
-        (lambda: ExchangeableMasks([1.0]), "G of at least 1"),
-        (lambda: ExchangeableMasks([0.0, 0.0]), "not all 0"),
-        (lambda: ExchangeableMasks([1.0, -0.5]), "none negative"),
-        (lambda: ExchangeableMasks([1.0, math.nan]), "none negative"),
-        (lambda: ChainMask(torch.tensor(0.0), 1.0), "last dimension"),
-        (lambda: ChainMask(torch.zeros(2, 0), 1.0), "at least one mask entry"),
-        (lambda: ChainMask(torch.zeros(2, 4), torch.zeros(4)), r"with \(\*batch, G - 1\) = \(2, 3"),
-        (lambda: ChainMask(torch.zeros(2, 4), torch.zeros(3, 3)), r"its shape is \(3, 3\)"),
-        (lambda: ChainMask(torch.tensor([0.0, math.nan]), 1.0, True), "logits"),
-        (lambda: ChainMask(torch.zeros(4), math.inf, True), "coupling must be finite"),
-    ],
+test_bad_input = refusals(
+    (lambda: ShapleyKernel(1), "entries must be a whole number of at least 2; it is 1"),
+    (lambda: ExchangeableMasks([1.0]), "G of at least 1"),
+    (lambda: ExchangeableMasks([0.0, 0.0]), "not all 0"),
+    (lambda: ExchangeableMasks([1.0, -0.5]), "none negative"),
+    (lambda: ExchangeableMasks([1.0, math.nan]), "none negative"),
+    (lambda: ChainMask(torch.tensor(0.0), 1.0), "last dimension"),
+    (lambda: ChainMask(torch.zeros(2, 0), 1.0), "at least one mask entry"),
+    (lambda: ChainMask(torch.zeros(2, 4), torch.zeros(4)), r"with \(\*batch, G - 1\) = \(2, 3"),
+    (lambda: ChainMask(torch.zeros(2, 4), torch.zeros(3, 3)), r"its shape is \(3, 3\)"),
+    (lambda: ChainMask(torch.tensor([0.0, math.nan]), 1.0, True), "logits"),
+    (lambda: ChainMask(torch.zeros(4), math.inf, True), "coupling must be finite"),
 )
-def test_bad_input(make, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        make()

@@ -15,6 +15,7 @@ from lexppl.distributions import (
 )
 from lexppl.distributions.support import draws_zeros_and_ones
 from tests.distributions.listed import assert_equals_list, masks_of, of_sizes
+from tests.refusals import refusals
 
 G = 5
 GENERATOR = torch.Generator().manual_seed(0)
@@ -91,30 +92,25 @@ def test_the_beta_binomial_against_quadrature(a, b):
     assert torch.allclose(beta_binomial_sizes(G, a, b), expected, atol=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: RandomSizeSubset(LOGITS, torch.zeros(G + 2)), "at most G = 5"),
-        (lambda: RandomSizeSubset(LOGITS, torch.zeros(())), "in their last dimension"),
-        (
-            lambda: RandomSizeSubset(LOGITS, torch.full((3,), -math.inf), validate_args=True),
-            "a possible size in",
-        ),
-        (
-            lambda: RandomSizeSubset(LOGITS / 0.0, torch.zeros(3), validate_args=True),
-            "must be finite",
-        ),
-        (lambda: RandomSizeSubset(torch.zeros(30), torch.zeros(3)).enumerate_support(), "draw"),
-        (lambda: RandomSizeSubset(LOGITS, torch.zeros(3)).expand([2]), "expanded|broadcast"),
-        (lambda: geometric_sizes(0.0, 3), "ratio"),
-        (lambda: geometric_sizes(0.5, 3, largest=4), "largest"),
-        (lambda: geometric_sizes(0.5, 3, smallest=3, largest=2), "smallest"),
-        (lambda: beta_binomial_sizes(3, 0.0), "a must be"),
-    ],
+test_what_cannot_be_is_refused = refusals(
+    (lambda: RandomSizeSubset(LOGITS, torch.zeros(G + 2)), "at most G = 5"),
+    (lambda: RandomSizeSubset(LOGITS, torch.zeros(())), "in their last dimension"),
+    (
+        lambda: RandomSizeSubset(LOGITS, torch.full((3,), -math.inf), validate_args=True),
+        "a possible size in",
+    ),
+    (
+        lambda: RandomSizeSubset(LOGITS / 0.0, torch.zeros(3), validate_args=True),
+        "must be finite",
+    ),
+    (lambda: RandomSizeSubset(torch.zeros(30), torch.zeros(3)).enumerate_support(), "draw"),
+    (lambda: RandomSizeSubset(LOGITS, torch.zeros(3)).expand([2]), "expanded|broadcast"),
+    (lambda: geometric_sizes(0.0, 3), "ratio"),
+    (lambda: geometric_sizes(0.5, 3, largest=4), "largest"),
+    (lambda: geometric_sizes(0.5, 3, smallest=3, largest=2), "smallest"),
+    (lambda: beta_binomial_sizes(3, 0.0), "a must be"),
+    error=(ValueError, RuntimeError),
 )
-def test_what_cannot_be_is_refused(call, message):
-    with pytest.raises((ValueError, RuntimeError), match=message):
-        call()
 
 
 def test_divergences_are_not_invented():

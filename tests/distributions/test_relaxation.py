@@ -26,6 +26,7 @@ from lexppl.distributions import (
 from lexppl.distributions.relaxed import Relaxation
 from tests.distributions.goodness_of_fit import FAILURE_RATE, assert_fits
 from tests.distributions.listed import numbers
+from tests.refusals import refused
 
 SIZE = 5
 
@@ -177,12 +178,9 @@ def test_k_subset_says_what_its_relaxation_is_not() -> None:
     assert not relaxed.has_conditional
     noise = relaxed.noise((7,))
     assert (relaxed.relaxed(noise, 0.5).sum(-1) - 2).abs().max() < 1e-10
-    with pytest.raises(NotImplementedError, match="follow TopKMask"):
-        relaxed.hard(noise)
-    with pytest.raises(NotImplementedError, match="no noise given the draw"):
-        relaxed.conditional_noise(noise)
-    with pytest.raises(TypeError, match="needs an int k"):
-        relaxation(KSubset(logits, torch.tensor(2)))
+    refused("follow TopKMask", relaxed.hard, noise, error=NotImplementedError)
+    refused("no noise given the draw", relaxed.conditional_noise, noise, error=NotImplementedError)
+    refused("needs an int k", relaxation, KSubset(logits, torch.tensor(2)), error=TypeError)
 
 
 def test_refusals() -> None:

@@ -27,6 +27,7 @@ from lexppl.models.lex import SequentialLEX
 from lexppl.models.selectors import PenaltyConditioned, PenaltyRangeSelector, SequentialSelector
 from lexppl.systems import suwr
 from tests.evaluation.fitted_by_hand import Fixed, Linear, judge_of, linear, model_of, result_of
+from tests.refusals import refusals, refused
 
 WEIGHTS = (2.0, 1.5, 1.0, 0.5, 0.25)
 
@@ -152,21 +153,16 @@ def test_it_depends_on_its_seed_alone_and_is_by_replicate():
     assert found["size"].values[1].mean() > 4.5 > found["size"].values[0].mean()
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"alpha": 0.0}, r"alpha must be a share in \(0, 1\)"),
-        ({"alpha": 1.0}, r"alpha must be a share in \(0, 1\)"),
-        ({"level": 1.0}, r"level must be a share in \(0, 1\)"),
-        ({"draws": 58}, "draws=58 are too few.*at least 59"),
-        ({"draws": 0}, "draws must be a whole number"),
-        ({"seed": -1}, "seed must be a whole number"),
-        ({"within": 0.5}, "is one of labels: leave within= out"),
-    ],
+test_bad_input = refusals(
+    ({"alpha": 0.0}, r"alpha must be a share in \(0, 1\)"),
+    ({"alpha": 1.0}, r"alpha must be a share in \(0, 1\)"),
+    ({"level": 1.0}, r"level must be a share in \(0, 1\)"),
+    ({"draws": 58}, "draws=58 are too few.*at least 59"),
+    ({"draws": 0}, "draws must be a whole number"),
+    ({"seed": -1}, "seed must be a whole number"),
+    ({"within": 0.5}, "is one of labels: leave within= out"),
+    of=lambda options: certified_masks(ordered(), rows_of(4), **options),
 )
-def test_bad_input(options, words):
-    with pytest.raises(ValueError, match=words):
-        certified_masks(ordered(), rows_of(4), **options)
 
 
 def test_other_fits_and_rows_are_refused():
@@ -179,8 +175,7 @@ def test_other_fits_and_rows_are_refused():
         ValueError, match=r"where ConstantImputer or boosted trees .* draw no hidden"
     ):
         certified_masks(ordered(imputer=ConstantImputer(0.0)), rows_of(4))
-    with pytest.raises(ValueError, match="fitted for one alone"):
-        certified_masks(result_of(model_of()), rows_of(4, 3))
+    refused("fitted for one alone", certified_masks, result_of(model_of()), rows_of(4, 3))
     assert certified_masks(ordered(), rows_of(4), draws=59).calls.max() <= 59
 
 
@@ -357,8 +352,7 @@ def test_bad_input_of_a_stop(changes, error, words):
     changes = {"order": range(5), "predictor": JUDGE, "rows": 100, **changes}
     x = rows_of(changes.pop("rows"))
     y = changes.pop("y", 1 - labels_of(x) if changes.pop("wrong", False) else labels_of(x))
-    with pytest.raises(error, match=words):
-        calibrated_stop(changes.pop("order"), x, y, **changes)
+    refused(words, calibrated_stop, changes.pop("order"), x, y, error=error, **changes)
 
 
 def test_one_more_row_is_enough():

@@ -25,6 +25,7 @@ from lexppl.models import (
 )
 from lexppl.models.selectors import SoftMaskSelector
 from tests.evaluation.fitted_by_hand import Fixed, Linear, linear_model, model_of, result_of
+from tests.refusals import refused
 
 X = torch.randn(60, 3, generator=torch.Generator().manual_seed(3)).double()
 WEIGHTS = (1.5, -0.7, 0.0)
@@ -208,13 +209,11 @@ def test_mistakes_of_effects():
         ConstantImputer(0.0),
         Predictor(MLP(3, 2, (4,), seed=1), CategoricalLikelihood()),
     )
-    with pytest.raises(ValueError, match="effects are of selections"):
-        feature_effects(result_of(soft), X.float())
+    refused("effects are of selections", feature_effects, result_of(soft), X.float())
     found = FeatureEffects(torch.zeros(1, 4, 1, 1), torch.ones(1, 4, 1), ("a",), None)
     with pytest.raises(ValueError, match=r"values of 'a' must have shape .4,.; the shape is .3,."):
         direction_table(found, {"a": FeatureValues("a", np.zeros(3))})
-    with pytest.raises(ValueError, match="masks"):
-        feature_effects(result_of(linear_model(WEIGHTS)), X, masks=0)
+    refused("masks", feature_effects, result_of(linear_model(WEIGHTS)), X, masks=0)
 
 
 FIVE = torch.randn(5, 3, generator=torch.Generator().manual_seed(3)).double()
@@ -322,5 +321,4 @@ def test_the_spread_is_that_of_the_replicates_own_steps():
 )
 def test_mistakes(call, message):
     found = revealed_predictions(result_of(sure((1.0, 0.0, 0.0), [0.0] * 3)), FIVE, masks=2)
-    with pytest.raises(ValueError, match=message):
-        call(found)
+    refused(message, call, found)

@@ -12,6 +12,7 @@ from lexppl.data import TableEncoding
 from lexppl.data.encoding import TargetColumn
 from lexppl.evaluation import FeatureGroups
 from lexppl.evaluation.feature_groups import DEPENDENCE_ROWS, _title, dependence
+from tests.refusals import refused
 
 NAMES = ["age", "width", "height", "job"]
 
@@ -164,8 +165,7 @@ def test_what_depends_is_one_group_called_by_the_words_of_its_members(random):
     assert FeatureGroups.dependent(x, range(4), NAMES, 0.999) == FeatureGroups.alone(NAMES)
     assert len(FeatureGroups.dependent(x, range(4), NAMES, 0.001).members) < 3
     assert FeatureGroups.dependent(x[:, :1], [0], ["a"]) == FeatureGroups.alone(["a"])
-    with pytest.raises(ValueError, match="cut must be a share"):
-        FeatureGroups.dependent(x, range(4), NAMES, 1.0)
+    refused("cut must be a share", FeatureGroups.dependent, x, range(4), NAMES, 1.0)
     # Names of groups are unique, whatever columns are called.
     found = FeatureGroups.dependent(x[:, [2, 2, 1]], range(3), ["a", "b", "a / b"])
     assert found.members == ((0, 1), (2,)) and found.names == ("a (+1)", "a / b")

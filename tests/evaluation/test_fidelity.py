@@ -15,6 +15,7 @@ from lexppl.models import (
     Predictor,
     black_box,
 )
+from tests.refusals import refusals
 
 FAILURE = 1e-6
 """Probability that a right program fails one of the binomial tests here."""
@@ -122,22 +123,17 @@ GOOD = {"model": linear(), "x": X, "masks": TRUTH}
 TRAIN = {"train_x": X, "train_masks": TRUTH}
 
 
-@pytest.mark.parametrize(
-    ("options", "error", "words"),
-    [
-        ({"masks": TRUTH[:, :3]}, ValueError, r"\(…, 600, 4\).*is \(600, 3\)"),
-        ({"x": X / 0}, ValueError, "x must be finite"),
-        ({"model": nn.Linear(4, 2)}, ValueError, "say what Linear returns"),
-        ({"model": 3}, TypeError, "a black box must be"),
-        ({"train_x": X}, ValueError, "need train_x and train_masks; give both"),
-        ({**TRAIN, "train_masks": TRUTH[:9]}, ValueError, r"is \(9, 4\)"),
-        ({**TRAIN, "train_x": X[:, :3]}, ValueError, r"the shape of x's, \(4,\).*\(600, 3\)"),
-        ({**TRAIN, "valid": 1.0}, ValueError, "valid must be a share"),
-        ({**TRAIN, "epoch": 1}, TypeError, "unexpected keyword argument .epoch."),
-        ({"x": X.reshape(600, 2, 2)}, ValueError, "need a grouping="),
-        ({"grouping": Grouping([0, 0, 1])}, ValueError, r"\(…, 600, 2\)"),
-    ],
+test_bad_questions_are_refused = refusals(
+    ({"masks": TRUTH[:, :3]}, ValueError, r"\(…, 600, 4\).*is \(600, 3\)"),
+    ({"x": X / 0}, ValueError, "x must be finite"),
+    ({"model": nn.Linear(4, 2)}, ValueError, "say what Linear returns"),
+    ({"model": 3}, TypeError, "a black box must be"),
+    ({"train_x": X}, ValueError, "need train_x and train_masks; give both"),
+    ({**TRAIN, "train_masks": TRUTH[:9]}, ValueError, r"is \(9, 4\)"),
+    ({**TRAIN, "train_x": X[:, :3]}, ValueError, r"the shape of x's, \(4,\).*\(600, 3\)"),
+    ({**TRAIN, "valid": 1.0}, ValueError, "valid must be a share"),
+    ({**TRAIN, "epoch": 1}, TypeError, "unexpected keyword argument .epoch."),
+    ({"x": X.reshape(600, 2, 2)}, ValueError, "need a grouping="),
+    ({"grouping": Grouping([0, 0, 1])}, ValueError, r"\(…, 600, 2\)"),
+    of=lambda options: fidelity_scores(**{**GOOD, **options}),
 )
-def test_bad_questions_are_refused(options, error, words):
-    with pytest.raises(error, match=words):
-        fidelity_scores(**{**GOOD, **options})

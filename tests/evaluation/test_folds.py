@@ -20,6 +20,7 @@ from lexppl.models import (
     Predictor,
 )
 from lexppl.systems import lex, suwr
+from tests.refusals import refused
 
 ROWS, FOLDS = 61, 3
 SHORT = {"valid": None, "epochs": 3, "batch_size": 16, "learning_rate": 1e-2, "progress": False}
@@ -175,12 +176,9 @@ def test_what_a_fit_remembers_of_its_rows_gains_there_and_not_where_they_are_hel
 
 def test_refusals(done):
     result, x, y, _ = done
-    with pytest.raises(ValueError, match=r"2 or more|at least 2"):
-        Folds.of(y, 1)
-    with pytest.raises(ValueError, match="as many rows; there are 2"):
-        Folds.of(y[:2], 3)
-    with pytest.raises(ValueError, match="from 0 to 2"):
-        Folds(torch.tensor([0, 3]), 3)
+    refused(r"2 or more|at least 2", Folds.of, y, 1)
+    refused("as many rows; there are 2", Folds.of, y[:2], 3)
+    refused("from 0 to 2", Folds, torch.tensor([0, 3]), 3)
     with pytest.raises(ValueError, match="4 folds need as many replicates, not 3"):
         Folds.of(y, 4).values(predictive_log_likelihood, result, x, y)
     for rows in ((x[1:], y[1:]), (x, y[1:]), (torch.cat([x, x]), torch.cat([y, y]))):
@@ -207,5 +205,4 @@ def test_what_rows_share_has_no_posterior_by_fold():
     from pyro.infer.autoguide import AutoNormal
 
     result = fit(model, (x, y), guide=AutoNormal, row_weights=folds.weights, **SHORT)
-    with pytest.raises(ValueError, match="'rate' of 'posterior' is of all rows: explain"):
-        folds.posterior(result, x, draws=4)
+    refused("'rate' of 'posterior' is of all rows: explain", folds.posterior, result, x, draws=4)

@@ -11,8 +11,9 @@ from scipy.stats import binom, norm, poisson, t, ttest_ind
 
 from lexppl.data import Dataset
 from lexppl.evaluation import FeatureGroups, Folds, importance, interaction_table
-from lexppl.evaluation.importance import PARAMETER, Importance
+from lexppl.evaluation.importance import PARAMETER, SHOWN, Importance
 from lexppl.models import PoissonLikelihood
+from tests.refusals import refused
 
 GRID, SHARE = np.polynomial.hermite_e.hermegauss(60)
 SHARE = SHARE / SHARE.sum()
@@ -291,6 +292,26 @@ def test_found_is_either_of_two_tests_by_benjamini_and_hochberg():
     assert (narrow["last_upper"] > wide["last_upper"]).all()
 
 
+@pytest.mark.smoke
+def test_what_rows_outside_a_fold_show_is_what_a_table_of_them_shows():
+    rows = np.random.default_rng(0).normal(size=(300, 1))
+    part = torch.arange(300) % 3
+    inside = np.where(part.numpy() == 1, 0.5, -0.1)  # x3 gains in the rows of one fold alone
+    last = np.tile([0.1, 0.0, 0.0, 0.0] * 2, (300, 1)) + 0.1 * rows
+    last[:, [2, 6]] = inside[:, None] + 0.1 * rows
+    run = by_hand(np.full_like(last, -0.01), last)
+    shown = run.shown_outside(Folds(part, 3))
+    assert shown.tolist() == [[True, False, True, False], [True, False, False, False],
+                              [True, False, True, False]]  # fmt: skip
+    for fold in range(3):
+        outside = np.flatnonzero(part.numpy() != fold)
+        p = by_hand(run.first[outside], last[outside]).group_table().sort_index()["p"]
+        assert shown[fold].tolist() == (p <= SHOWN).tolist()
+    # What was not measured is not left out.
+    last[:, [3, 7]] = np.nan
+    assert by_hand(last, last).shown_outside(Folds(part, 3))[:, 3].all()
+
+
 def test_the_same_seed_gives_the_same_bits_and_nothing_global_moves():
     draw, x = normal(120, 2)
     data = table(x, draw.integers(0, 2, 120))
@@ -445,8 +466,7 @@ def test_strata_are_levels_or_intervals_between_quantiles():
 )
 def test_wrong_strata_are_refused(feature, by, message):
     gains = by_hand(np.zeros((10, 2)), np.zeros((10, 2)))
-    with pytest.raises(ValueError, match=message):
-        interaction_table(gains, feature, by)
+    refused(message, interaction_table, gains, feature, by)
 
 
 def test_a_column_that_counts_where_another_is_high_gains_there_alone():
@@ -480,8 +500,7 @@ def test_groups_that_are_not_measured_are_not_found_and_count_as_tests():
     wide = some.group_table(level=None).loc["x1", "last_lower"]
     assert wide == some.group_table(level=1.0 - 0.1 / 3).loc["x1", "last_lower"]
     assert abs(lines.loc["x1", "last"] - every.group_table().loc["x1", "last"]) < 0.03
-    with pytest.raises(ValueError, match="measured must be one of"):
-        importance(table(x, y), groups=groups, measured=["x3"])
+    refused("measured must be one of", importance, table(x, y), groups=groups, measured=["x3"])
 
 
 @pytest.mark.parametrize("kind", ["labels", "probabilities", "response", "count"])

@@ -39,6 +39,7 @@ from lexppl.models.imputers.simple import LearnedConstantImputer
 from lexppl.models.networks import ScaledOutput
 from lexppl.models.selectors import RandomSelector
 from tests.evaluation.fitted_by_hand import judge_of, linear
+from tests.refusals import refusals, refused
 
 FAILURE = 1e-6
 """Probability that a right program fails one of the z-tests here."""
@@ -280,49 +281,38 @@ def test_another_likelihood_can_be_given():
 JUDGE = judge_of(linear(WEIGHTS), likelihood=BernoulliLikelihood())
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"masks": MASKS[..., :2]}, r"\(…, 40, 3\).*is \(5, 40, 2\)"),
-        ({"masks": MASKS[:0]}, r"is \(0, 40, 3\)"),
-        ({"masks": MASKS / 0.0}, "masks must hold 0 and 1 only"),
-        ({"x": X[:, :2]}, "x must have 3 features, as in fit; it has 2"),
-        ({"y": Y + 1}, "labels must be 0 … 1 for classes=2; y has 2"),
-        ({"y": Y[1:]}, r"y must have shape \(40,\); the shape is \(39,\)"),
-        ({"y": torch.eye(40)}, r"y must have shape \(40,\); the shape is \(40, 40\)"),
-        ({"imputations": 0}, "at least 1"),
-    ],
+test_bad_questions_are_refused = refusals(
+    ({"masks": MASKS[..., :2]}, r"\(…, 40, 3\).*is \(5, 40, 2\)"),
+    ({"masks": MASKS[:0]}, r"is \(0, 40, 3\)"),
+    ({"masks": MASKS / 0.0}, "masks must hold 0 and 1 only"),
+    ({"x": X[:, :2]}, "x must have 3 features, as in fit; it has 2"),
+    ({"y": Y + 1}, "labels must be 0 … 1 for classes=2; y has 2"),
+    ({"y": Y[1:]}, r"y must have shape \(40,\); the shape is \(39,\)"),
+    ({"y": torch.eye(40)}, r"y must have shape \(40,\); the shape is \(40, 40\)"),
+    ({"imputations": 0}, "at least 1"),
+    of=lambda options: JUDGE.scores(**{"x": X, "y": Y, "masks": MASKS, **options}),
 )
-def test_bad_questions_are_refused(options, words):
-    with pytest.raises(ValueError, match=words):
-        JUDGE.scores(**{"x": X, "y": Y, "masks": MASKS, **options})
 
 
 def test_a_program_without_the_mask_is_refused():
     full = fit_predictor((X, Y), hidden=(4,), epochs=1, progress=False)
-    with pytest.raises(ValueError, match="needs a site 'mask'"):
-        EvalX(full.result, 3).predict(X, MASKS)
+    refused("needs a site 'mask'", EvalX(full.result, 3).predict, X, MASKS)
 
 
 LOADER = DataLoader(TensorDataset(X, Y), batch_size=8)
 
 
-@pytest.mark.parametrize(
-    ("train", "options", "error", "words"),
-    [
-        ((X, Y), {"samples": 1}, ValueError, "samples must be a whole number of at least 2"),
-        (X, {}, ValueError, "it has no y"),
-        ((X, Y[1:]), {}, ValueError, "as many rows"),
-        ((X / 0, Y), {}, ValueError, "x of train must be finite"),
-        ((X, Y * 0), {}, ValueError, "one class only"),
-        ((X.reshape(40, 3, 1), Y), {}, ValueError, r"rows of shape \(3, 1\) need grouping="),
-        (LOADER, {}, ValueError, "a loader states no classes"),
-        ("data.csv", {}, TypeError, "must be a data set with x and y"),
-    ],
+test_bad_training_data_are_refused = refusals(
+    ((X, Y), {"samples": 1}, ValueError, "samples must be a whole number of at least 2"),
+    (X, {}, ValueError, "it has no y"),
+    ((X, Y[1:]), {}, ValueError, "as many rows"),
+    ((X / 0, Y), {}, ValueError, "x of train must be finite"),
+    ((X, Y * 0), {}, ValueError, "one class only"),
+    ((X.reshape(40, 3, 1), Y), {}, ValueError, r"rows of shape \(3, 1\) need grouping="),
+    (LOADER, {}, ValueError, "a loader states no classes"),
+    ("data.csv", {}, TypeError, "must be a data set with x and y"),
+    of=lambda train, options: fit_evalx(train, epochs=1, progress=False, **options),
 )
-def test_bad_training_data_are_refused(train, options, error, words):
-    with pytest.raises(error, match=words):
-        fit_evalx(train, epochs=1, progress=False, **options)
 
 
 def test_a_loader_with_its_network_will_do():
@@ -332,12 +322,9 @@ def test_a_loader_with_its_network_will_do():
 
 
 def test_bad_parts_are_refused():
-    with pytest.raises(ValueError, match="entries must be a whole number of at least 1"):
-        RandomSelector(0)
-    with pytest.raises(ValueError, match=r"rate must be a share .* in \[0, 1\]; it is 1.5"):
-        RandomSelector(2, 1.5)
-    with pytest.raises(ValueError, match="scale must be a finite number above 0"):
-        ScaledOutput(nn.Identity(), 0.0, 0.0)
+    refused("entries must be a whole number of at least 1", RandomSelector, 0)
+    refused(r"rate must be a share .* in \[0, 1\]; it is 1.5", RandomSelector, 2, 1.5)
+    refused("scale must be a finite number above 0", ScaledOutput, nn.Identity(), 0.0, 0.0)
 
 
 @pytest.mark.smoke
@@ -381,19 +368,14 @@ def test_of_several_replicates_the_best_predicts():
     assert not torch.equal(each[0], each[1])
 
 
-@pytest.mark.parametrize(
-    ("train", "options", "error", "words"),
-    [
-        (X, {}, ValueError, "it has no y"),
-        ((X / 0, Y), {}, ValueError, "x of train must be finite"),
-        ((X.reshape(40, 3, 1), Y), {}, ValueError, "need a network="),
-        ((X, Y), {"replicates": 0}, ValueError, "replicates must be a whole number"),
-        ((X, Y), {"stages": []}, ValueError, "either a model or stages"),
-    ],
+test_bad_training_is_refused = refusals(
+    (X, {}, ValueError, "it has no y"),
+    ((X / 0, Y), {}, ValueError, "x of train must be finite"),
+    ((X.reshape(40, 3, 1), Y), {}, ValueError, "need a network="),
+    ((X, Y), {"replicates": 0}, ValueError, "replicates must be a whole number"),
+    ((X, Y), {"stages": []}, ValueError, "either a model or stages"),
+    of=lambda train, options: fit_predictor(train, **{"epochs": 1, "progress": False, **options}),
 )
-def test_bad_training_is_refused(train, options, error, words):
-    with pytest.raises(error, match=words):
-        fit_predictor(train, **{"epochs": 1, "progress": False, **options})
 
 
 FOUR_GENERATOR = torch.Generator().manual_seed(0)
@@ -484,17 +466,14 @@ def test_a_random_ranking_keeps_each_entry_as_often():
     assert float(((counts - 100) ** 2 / 100).sum()) > chi2.isf(1e-6, 3)
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"ranking": None}, r"give a ranking \(N, G\), or random_ranking=True"),
-        ({"ranking": RANKING[:, :3]}, r"\(400, 4\).*\(400, 3\)"),
-        ({"ranking": RANKING * float("nan")}, "or NaN"),
-        ({"sizes": []}, "sizes must have at least one"),
-        ({"sizes": [1, 5]}, "sizes must be a whole number from 0 to 4, the mask entries; it is 5"),
-        ({"y": FOUR_Y[1:]}, r"y must have shape \(400,\); the shape is \(399,\)"),
-    ],
+test_bad_rankings_are_refused = refusals(
+    ({"ranking": None}, r"give a ranking \(N, G\), or random_ranking=True"),
+    ({"ranking": RANKING[:, :3]}, r"\(400, 4\).*\(400, 3\)"),
+    ({"ranking": RANKING * float("nan")}, "or NaN"),
+    ({"sizes": []}, "sizes must have at least one"),
+    ({"sizes": [1, 5]}, "sizes must be a whole number from 0 to 4, the mask entries; it is 5"),
+    ({"y": FOUR_Y[1:]}, r"y must have shape \(400,\); the shape is \(399,\)"),
+    of=lambda options: accuracy_by_size(
+        **{"evalx": LABELS, "ranking": RANKING, "x": FOUR, "y": FOUR_Y, **options}
+    ),
 )
-def test_bad_rankings_are_refused(options, words):
-    with pytest.raises(ValueError, match=words):
-        accuracy_by_size(**{"evalx": LABELS, "ranking": RANKING, "x": FOUR, "y": FOUR_Y, **options})

@@ -12,6 +12,7 @@ from lexppl.evaluation.penalty_path import best_validation, plateau, slopes
 from lexppl.explanation import explain, mask_means
 from lexppl.inference import fit
 from lexppl.systems import lex
+from tests.refusals import refusals, refused
 
 pytestmark = pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
 
@@ -130,8 +131,7 @@ def test_a_fold_may_have_one_row(rows):
     ],
 )
 def test_refused_penalties(result, rows, penalties, words):
-    with pytest.raises(ValueError, match=words):
-        penalty_path(result, *rows, penalties=penalties)
+    refused(words, penalty_path, result, *rows, penalties=penalties)
 
 
 def test_the_default_path_doubles_over_the_range_of_the_fit(rows):
@@ -221,21 +221,16 @@ def test_of_equal_slopes_the_larger_penalty():
     assert plateau([0.01, 0.02], [5.0, 5.0], [-1.0, -1.0], [0.0, 0.0], 8) == 1
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"path": [0.01, 0.005, 0.02, 0.04, 0.08]}, "penalties must rise"),
-        ({"path": [0.0, 0.01, 0.02, 0.04, 0.08]}, "a penalty of a path must be .* above 0"),
-        ({"path": PATH[1:]}, "as many as sizes, at least 2; .* with 5 sizes"),
-        ({"errors": [0.0] * 4 + [-0.1]}, "errors must be .* and not negative"),
-        ({"entries": 4}, "sizes at most the 4 entries"),
-        ({"entries": 0}, "entries must be a whole number"),
-        ({"within": -1.0}, "within must be"),
-    ],
+test_mistakes = refusals(
+    ({"path": [0.01, 0.005, 0.02, 0.04, 0.08]}, "penalties must rise"),
+    ({"path": [0.0, 0.01, 0.02, 0.04, 0.08]}, "a penalty of a path must be .* above 0"),
+    ({"path": PATH[1:]}, "as many as sizes, at least 2; .* with 5 sizes"),
+    ({"errors": [0.0] * 4 + [-0.1]}, "errors must be .* and not negative"),
+    ({"entries": 4}, "sizes at most the 4 entries"),
+    ({"entries": 0}, "entries must be a whole number"),
+    ({"within": -1.0}, "within must be"),
+    of=lambda change: chosen([5.0, 4.0, 3.0, 2.0, 1.0], **change),
 )
-def test_mistakes(change, words):
-    with pytest.raises(ValueError, match=words):
-        chosen([5.0, 4.0, 3.0, 2.0, 1.0], **change)
 
 
 def test_the_usual_penalty_is_kept_where_nothing_speaks_against_it():
@@ -277,16 +272,11 @@ def test_the_best_score_whatever_its_size():
     assert best_validation([5.0, 2.0, 2.0], [0.8, 0.8, 0.8]) == 1
 
 
-@pytest.mark.parametrize(
-    ("sizes", "scores", "words"),
-    [
-        ([], [], "one length, at least 1"),
-        ([1.0], [0.1, 0.2], "of one length"),
-        ([float("nan")], [0.1], "must be finite"),
-        ([1.0], [float("inf")], "must be finite"),
-        ([-1.0], [0.1], r"not negative.* \[-1.0\]"),
-    ],
+test_tables_without_a_best_score_are_refused = refusals(
+    ([], [], "one length, at least 1"),
+    ([1.0], [0.1, 0.2], "of one length"),
+    ([float("nan")], [0.1], "must be finite"),
+    ([1.0], [float("inf")], "must be finite"),
+    ([-1.0], [0.1], r"not negative.* \[-1.0\]"),
+    of=best_validation,
 )
-def test_tables_without_a_best_score_are_refused(sizes, scores, words):
-    with pytest.raises(ValueError, match=words):
-        best_validation(sizes, scores)

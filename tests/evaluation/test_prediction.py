@@ -28,6 +28,7 @@ from lexppl.models import (
 from lexppl.systems import lex
 from tests.evaluation.fitted_by_hand import model_of as model_by_hand
 from tests.evaluation.fitted_by_hand import result_of as fitted_by_hand
+from tests.refusals import refusals, refused
 
 X = torch.randn(20, 3, generator=torch.Generator().manual_seed(0)).double()
 LABELS = torch.arange(20) % 4
@@ -133,20 +134,15 @@ def test_the_seed_decides_and_global_random_state_is_left():
     assert not torch.equal(predictive(result, X, masks=5, seed=2), first)
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"x": X[:, :2]}, "x must have 3 features, as in fit; it has 2"),
-        ({"x": X / 0}, "x must be finite"),
-        ({"x": X[:0]}, "x has no rows"),
-        ({"masks": 0}, "masks and imputations must be at least 1"),
-        ({"masks": -1, "imputations": -1}, "masks must be a whole number"),
-        ({"site": "label"}, "no sample site 'label'; it has"),
-    ],
+test_bad_questions_are_refused = refusals(
+    ({"x": X[:, :2]}, "x must have 3 features, as in fit; it has 2"),
+    ({"x": X / 0}, "x must be finite"),
+    ({"x": X[:0]}, "x has no rows"),
+    ({"masks": 0}, "masks and imputations must be at least 1"),
+    ({"masks": -1, "imputations": -1}, "masks must be a whole number"),
+    ({"site": "label"}, "no sample site 'label'; it has"),
+    of=lambda options: predictive(**{"result": result_of(model_of()), "x": X, **options}),
 )
-def test_bad_questions_are_refused(options, words):
-    with pytest.raises(ValueError, match=words):
-        predictive(**{"result": result_of(model_of()), "x": X, **options})
 
 
 PROBABILITIES = torch.softmax(torch.randn(200, 3, generator=torch.Generator().manual_seed(2)), 1)
@@ -191,24 +187,19 @@ def test_scores_of_responses_are_those_of_scikit_learn():
     assert math.isnan(prediction_scores(means, torch.ones(50)).r2)
 
 
-@pytest.mark.parametrize(
-    ("predictions", "y", "options", "words"),
-    [
-        (PROBABILITIES, THREE[:0], {}, r"y have shape \(N,\), N >= 1.*int64 \(0,\)"),
-        (PROBABILITIES[1:], THREE, {}, r"they are \(199, 3\) and torch.int64 \(200,\)"),
-        (PROBABILITIES[None], THREE, {}, r"one replicate.*\(1, 200, 3\)"),
-        (PROBABILITIES[:, 0], THREE.float()[1:], {}, r"means \(N,\) where y holds responses"),
-        (PROBABILITIES, THREE.float(), {}, "labels \\(an integer type\\)"),
-        (PROBABILITIES * 2, THREE, {}, "each row summing to 1"),
-        (PROBABILITIES, THREE + 1, {}, "y must hold 0 to 2, not 1 to 3"),
-        (PROBABILITIES / 0, THREE, {}, "^predictions must be finite; "),
-        (THREE.float(), THREE / 0.0, {}, "^y must be finite; "),
-        (PROBABILITIES, THREE, {"log_likelihood": torch.zeros(3)}, r"log_likelihood .* \(200,\)"),
-    ],
+test_bad_scores_are_refused = refusals(
+    (PROBABILITIES, THREE[:0], {}, r"y have shape \(N,\), N >= 1.*int64 \(0,\)"),
+    (PROBABILITIES[1:], THREE, {}, r"they are \(199, 3\) and torch.int64 \(200,\)"),
+    (PROBABILITIES[None], THREE, {}, r"one replicate.*\(1, 200, 3\)"),
+    (PROBABILITIES[:, 0], THREE.float()[1:], {}, r"means \(N,\) where y holds responses"),
+    (PROBABILITIES, THREE.float(), {}, "labels \\(an integer type\\)"),
+    (PROBABILITIES * 2, THREE, {}, "each row summing to 1"),
+    (PROBABILITIES, THREE + 1, {}, "y must hold 0 to 2, not 1 to 3"),
+    (PROBABILITIES / 0, THREE, {}, "^predictions must be finite; "),
+    (THREE.float(), THREE / 0.0, {}, "^y must be finite; "),
+    (PROBABILITIES, THREE, {"log_likelihood": torch.zeros(3)}, r"log_likelihood .* \(200,\)"),
+    of=lambda predictions, y, options: prediction_scores(predictions, y, **options),
 )
-def test_bad_scores_are_refused(predictions, y, options, words):
-    with pytest.raises(ValueError, match=words):
-        prediction_scores(predictions, y, **options)
 
 
 def test_average_precision_is_of_the_rarer_label_and_the_mean_over_several():
@@ -288,5 +279,4 @@ def test_one_row_shows_nothing():
 
 def test_another_kind_of_y_is_refused():
     result = fit(lex(3, classes=2, **SMALL), (ROWS[:200], SIGNS[:200]), **QUICK)
-    with pytest.raises(ValueError, match="of one kind"):
-        gain_over_base_rate(result, SIGNS[:200], ROWS[200:], RESPONSE[200:])
+    refused("of one kind", gain_over_base_rate, result, SIGNS[:200], ROWS[200:], RESPONSE[200:])

@@ -35,6 +35,7 @@ from lexppl.models import (
 from lexppl.saving import load, save
 from lexppl.systems import lex
 from tests.gradients.enumeration import threshold
+from tests.refusals import refused
 
 DATA = synthetic_survival(rows=60, seed=1)
 X, Y = DATA.x[:, :3].contiguous(), DATA.y
@@ -152,10 +153,8 @@ def test_a_row_has_the_same_likelihood_whatever_stands_beside_it(known):
 
 def test_a_partial_likelihood_is_of_no_row_alone(result):
     for call in (lambda: explain(result, X, Y), lambda: predictive_log_likelihood(result, X, Y)):
-        with pytest.raises(ValueError, match="with_baseline"):
-            call()
-    with pytest.raises(ValueError, match="no baseline hazard, which survival curves need"):
-        predict_survival(result, X, [0.1])
+        refused("with_baseline", call)
+    refused("no baseline hazard, which survival curves need", predict_survival, result, X, [0.1])
     assert masks_of(explain(result, X, draws=3))["mask"].shape == (1, 3, 60, 3)
 
 
@@ -169,8 +168,7 @@ def test_masks_of_a_partial_likelihood_are_not_listed_side_by_side(known):
 
 
 def test_survival_times_have_no_mean(known):
-    with pytest.raises(NotImplementedError, match="have no mean survival time"):
-        predictive(known, X[:3])
+    refused("have no mean survival time", predictive, known, X[:3], error=NotImplementedError)
 
 
 @pytest.mark.parametrize(
@@ -183,16 +181,13 @@ def test_survival_times_have_no_mean(known):
     ],
 )
 def test_times_that_no_row_was_followed_to_are_refused(known, arguments, message):
-    with pytest.raises(ValueError, match=message):
-        predict_survival(known, X[:2], **arguments)
+    refused(message, predict_survival, known, X[:2], **arguments)
 
 
 def test_a_fit_of_something_else_has_no_baseline():
     labels = fit(lex(3, classes=2, hidden=(4,), folds=1), (X, Y[:, 1].long()), **QUICK)
-    with pytest.raises(ValueError, match="LEX has no CoxLikelihood"):
-        with_baseline(labels, X, Y)
-    with pytest.raises(ValueError, match="'y' must be a survival time"):
-        log_hazard_ratio(labels, X)
+    refused("LEX has no CoxLikelihood", with_baseline, labels, X, Y)
+    refused("'y' must be a survival time", log_hazard_ratio, labels, X)
 
 
 def test_cross_fitted_replicates_of_weighted_rows():
@@ -212,8 +207,7 @@ def test_strata_have_a_baseline_each():
         predict_survival(result, X[:1], [0.2], stratum=torch.tensor([s])) for s in (0.0, 1.0)
     )
     assert not torch.allclose(one, other)
-    with pytest.raises(ValueError, match=r"strata \[0.0, 1.0, 2.0\]: give stratum="):
-        predict_survival(result, X[:1], [0.2])
+    refused(r"strata \[0.0, 1.0, 2.0\]: give stratum=", predict_survival, result, X[:1], [0.2])
     with pytest.raises(ValueError, match="give stratum=, one a row"):
         predict_survival(result, X[:1], [0.2], stratum=torch.tensor([5.0]))
 
@@ -230,8 +224,7 @@ def test_strata_have_a_baseline_each():
     ],
 )
 def test_rows_that_are_no_survival_times_are_refused_before_any_work(spoil, message, valid):
-    with pytest.raises(ValueError, match=f"rows to learn from: {message}"):
-        fit(cox(), (X, spoil(Y)), valid=valid, **QUICK)
+    refused(f"rows to learn from: {message}", fit, cox(), (X, spoil(Y)), valid=valid, **QUICK)
 
 
 def test_times_are_not_taken_for_probabilities_of_two_labels():
@@ -243,8 +236,7 @@ def test_times_are_not_taken_for_probabilities_of_two_labels():
 def test_validation_rows_without_an_event_are_refused():
     censored = Y.clone()
     censored[:, 1] = 0.0
-    with pytest.raises(ValueError, match="validation rows: y has no event"):
-        fit(cox(), (X, Y), valid=(X, censored), **QUICK)
+    refused("validation rows: y has no event", fit, cox(), (X, Y), valid=(X, censored), **QUICK)
 
 
 def test_times_and_events_may_be_whole_numbers():
@@ -265,8 +257,7 @@ def test_a_likelihood_that_does_not_go_with_the_rest_of_the_factory():
             "a given predictor has a likelihood of its own",
         ),
     ):
-        with pytest.raises((ValueError, TypeError), match=message):
-            lex(3, **arguments)
+        refused(message, lex, 3, error=(ValueError, TypeError), **arguments)
 
 
 F64 = torch.float64
@@ -360,7 +351,5 @@ def test_concordance_by_hand_and_what_is_refused():
     assert concordance_index(torch.zeros(4), y) == 0.5
     with pytest.raises(ValueError, match="no two rows of y can be compared"):
         concordance_index(torch.zeros(2), y[1:2].expand(2, 2))
-    with pytest.raises(ValueError, match=r"risk must have shape \(N,\)"):
-        concordance_index(torch.zeros(4, 1), y)
-    with pytest.raises(ValueError, match="both be finite"):
-        concordance_index(torch.tensor([0.0, 1.0, torch.nan, 1.0]), y)
+    refused(r"risk must have shape \(N,\)", concordance_index, torch.zeros(4, 1), y)
+    refused("both be finite", concordance_index, torch.tensor([0.0, 1.0, torch.nan, 1.0]), y)

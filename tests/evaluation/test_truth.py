@@ -39,6 +39,7 @@ from lexppl.models import (
 )
 from tests.evaluation.fitted_by_hand import Fixed
 from tests.evaluation.fitted_by_hand import result_of as fitted_by_hand
+from tests.refusals import refusals, refused
 
 
 @functools.cache
@@ -265,42 +266,35 @@ def test_types_and_bits() -> None:
 ZEROS = torch.zeros(2, 11)
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda o: o.probability(ZEROS[:, :10], ZEROS), r"x must have shape \(N, 11\).*\(2, 10\)"),
-        (
-            lambda o: o.probability(ZEROS, ZEROS[:1]),
-            r"masks must have shape \(…, 2, 11\).*\(1, 11\)",
-        ),
-        (lambda o: o.probability(ZEROS, ZEROS + 0.5), "masks must hold 0 and 1 only"),
-        (lambda o: o.probability(ZEROS * math.nan, ZEROS), r"finite; 22 of its \d+ values"),
-        (
-            lambda o: o.log_likelihood(ZEROS, torch.zeros(3), ZEROS),
-            r"y must have shape \(2,\).*\(3,\)",
-        ),
-        (
-            lambda o: o.log_likelihood(ZEROS, torch.tensor([1, 2]), ZEROS),
-            "y must hold 0 and 1 only",
-        ),
-        (lambda o: o.full(ZEROS, torch.zeros(2, 1)), r"y must have shape \(2,\)"),
-        (
-            lambda o: o.best(ZEROS, 12),
-            "k must be a whole number from 0 to 11, the features; it is 12",
-        ),
-    ],
+test_refused = refusals(
+    (lambda o: o.probability(ZEROS[:, :10], ZEROS), r"x must have shape \(N, 11\).*\(2, 10\)"),
+    (
+        lambda o: o.probability(ZEROS, ZEROS[:1]),
+        r"masks must have shape \(…, 2, 11\).*\(1, 11\)",
+    ),
+    (lambda o: o.probability(ZEROS, ZEROS + 0.5), "masks must hold 0 and 1 only"),
+    (lambda o: o.probability(ZEROS * math.nan, ZEROS), r"finite; 22 of its \d+ values"),
+    (
+        lambda o: o.log_likelihood(ZEROS, torch.zeros(3), ZEROS),
+        r"y must have shape \(2,\).*\(3,\)",
+    ),
+    (
+        lambda o: o.log_likelihood(ZEROS, torch.tensor([1, 2]), ZEROS),
+        "y must hold 0 and 1 only",
+    ),
+    (lambda o: o.full(ZEROS, torch.zeros(2, 1)), r"y must have shape \(2,\)"),
+    (
+        lambda o: o.best(ZEROS, 12),
+        "k must be a whole number from 0 to 11, the features; it is 12",
+    ),
+    of=lambda call: call(oracle_of("S1")),
 )
-def test_refused(call: Callable[[Oracle], Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        call(oracle_of("S1"))
 
 
 def test_unknown_laws() -> None:
-    with pytest.raises(ValueError, match=r"name of a synthetic set must be one of .* it is 'S9'"):
-        Oracle("S9")
+    refused(r"name of a synthetic set must be one of .* it is 'S9'", Oracle, "S9")
     strange = dataclasses.replace(synthetic_set("Syn1"), branches=("f",))
-    with pytest.raises(TypeError, match="ProductBranch or AdditiveBranch; str"):
-        Oracle(strange)
+    refused("ProductBranch or AdditiveBranch; str", Oracle, strange, error=TypeError)
 
 
 WEIGHTS = torch.tensor([2.0, -1.0, 0.5]).double()
@@ -414,8 +408,7 @@ def test_certainty_in_single_precision_is_no_infinity():
 )
 def test_bad_questions_are_refused(options, words):
     given = {"masks": MASKS, "x": X, "y": Y, "truth": RELEVANT, "log_likelihood": LIKELY, **options}
-    with pytest.raises(ValueError, match=words):
-        oracle_gap(oracle=LinearOracle(), **given)
+    refused(words, oracle_gap, oracle=LinearOracle(), **given)
 
 
 def test_a_program_without_the_mask_site_is_refused():
@@ -498,19 +491,14 @@ def test_one_draw_and_every_type() -> None:
     assert one.control_flow is None
 
 
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"masks": DRAWS[..., :4]}, r"masks must have shape \(…, 2, 5\).*\(3, 2, 4\)"),
-        ({"masks": DRAWS[:0]}, r"shape is \(0, 2, 5\)"),
-        ({"masks": DRAWS * float("nan")}, "masks must hold 0 and 1 only"),
-        ({"truth": TRUTH[0]}, r"truth must have shape \(N, G\)"),
-        ({"truth": TRUTH * 2}, "truth must hold 0 and 1 only"),
-        ({"truth": TRUTH * torch.tensor([[1], [0]])}, "relevant entry a row; 1 of 2 have none"),
-        ({"control": 5}, "control must be .* from 0 to 4, the mask entries; it is 5"),
-        ({"empty_fdr": 2.0}, r"empty_fdr must be a share in \[0, 1\]; it is 2"),
-    ],
+test_wrong_masks_are_refused = refusals(
+    ({"masks": DRAWS[..., :4]}, r"masks must have shape \(…, 2, 5\).*\(3, 2, 4\)"),
+    ({"masks": DRAWS[:0]}, r"shape is \(0, 2, 5\)"),
+    ({"masks": DRAWS * float("nan")}, "masks must hold 0 and 1 only"),
+    ({"truth": TRUTH[0]}, r"truth must have shape \(N, G\)"),
+    ({"truth": TRUTH * 2}, "truth must hold 0 and 1 only"),
+    ({"truth": TRUTH * torch.tensor([[1], [0]])}, "relevant entry a row; 1 of 2 have none"),
+    ({"control": 5}, "control must be .* from 0 to 4, the mask entries; it is 5"),
+    ({"empty_fdr": 2.0}, r"empty_fdr must be a share in \[0, 1\]; it is 2"),
+    of=lambda changed: selection_scores(**{"masks": DRAWS, "truth": TRUTH} | changed),
 )
-def test_wrong_masks_are_refused(changed: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        selection_scores(**{"masks": DRAWS, "truth": TRUTH} | changed)

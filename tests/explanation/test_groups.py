@@ -17,7 +17,7 @@ from lexppl.explanation.reading.masks import mask_means, masks_of
 from lexppl.inference.contexts import seeded
 from lexppl.models import imputation_particles, mask_particles, observe
 from tests.explanation.test_arviz_functions import Line, guide
-from tests.refusals import refused
+from tests.refusals import refusals, refused
 from tests.test_explanation import fitted
 
 FAILURE = 1e-6
@@ -209,21 +209,17 @@ def test_a_guide_without_a_mean_needs_draws():
 DIMS = {"slope": ["feature"]}
 
 
-@pytest.mark.parametrize(
-    ("named", "message"),
-    [
-        ({"dims": {"slop": ["feature"]}}, r"dims names \['slop'\].* are \['slope'\]"),
-        ({"dims": {"slope": "feature"}}, r"dims\['slope'\] must be 1 names"),
-        ({"dims": {"slope": ["a", "b"]}}, r"dims\['slope'\] must be 1 names"),
-        ({"dims": {"slope": ["row"]}}, r"none of \('chain', 'draw', 'row'\)"),
-        ({"dims": {"slope": ["a"]}, "coords": {"a": ["u", "v", "w"]}}, "3 names, and .* 2"),
-        ({"coords": {"b": ["u", "v"]}}, r"coords names \['b'\]"),
-        ({"dims": DIMS, "coords": {"feature": ["u"]}}, "2 names; there are 1"),
-        ({"coords": {"feature": ["u", "v"]}, "entry_names": ["u", "v"]}, "give one"),
-    ],
+test_names_of_what_is_not_there_are_refused = refusals(
+    ({"dims": {"slop": ["feature"]}}, r"dims names \['slop'\].* are \['slope'\]"),
+    ({"dims": {"slope": "feature"}}, r"dims\['slope'\] must be 1 names"),
+    ({"dims": {"slope": ["a", "b"]}}, r"dims\['slope'\] must be 1 names"),
+    ({"dims": {"slope": ["row"]}}, r"none of \('chain', 'draw', 'row'\)"),
+    ({"dims": {"slope": ["a"]}, "coords": {"a": ["u", "v", "w"]}}, "3 names, and .* 2"),
+    ({"coords": {"b": ["u", "v"]}}, r"coords names \['b'\]"),
+    ({"dims": DIMS, "coords": {"feature": ["u"]}}, "2 names; there are 1"),
+    ({"coords": {"feature": ["u", "v"]}, "entry_names": ["u", "v"]}, "give one"),
+    of=lambda named: explain(Line(), torch.zeros(3, 2), guide=guide, draws=2, **named),
 )
-def test_names_of_what_is_not_there_are_refused(named, message):
-    refused(message, explain, Line(), torch.zeros(3, 2), guide=guide, draws=2, **named)
 
 
 def test_dims_take_the_names_of_the_entries_or_their_own():

@@ -178,5 +178,4 @@ def test_a_program_that_imputes_nothing_is_refused():
                 with imputation_particles():
                     return pyro.sample("y", self.predictor(x), obs=y)
 
-    with pytest.raises(ValueError, match="imputes nothing at 'x_imputed'"):
-        imputed_samples(NoImputer(groups=QUARTERS), images())
+    refused("imputes nothing at 'x_imputed'", imputed_samples, NoImputer(groups=QUARTERS), images())

@@ -19,7 +19,7 @@ from lexppl.explanation.explained_rows import PROGRAM
 from lexppl.inference import fit
 from lexppl.models import LEX, MLP, BernoulliSelector, KSubsetSelector
 from lexppl.systems import METHODS, lex
-from lexppl.systems.registry import Settings, system_for
+from lexppl.systems.registry import system_for
 from tests.refusals import refused
 from tests.test_explanation import fitted, rows
 from tests.test_explanation import lex as program
@@ -49,7 +49,8 @@ def test_means_have_the_bits_of_the_handlers(name, by_handlers):
     method = METHODS[name]
     small = {n: (4,) for n in ("hidden", "predictor_hidden") if method.takes(n)}
     black_box = lex(3, classes=2, hidden=(4,), predictor_hidden=(4,)).program().predictor
-    settings = Settings(3, 2, k=2 if method.needs("k") else None, black_box=black_box, **small)
+    k = 2 if method.needs("k") else None
+    settings = dict(features=3, classes=2, k=k, black_box=black_box, **small)
     x, _ = rows(7)
     models = [system_for(name, settings).program() for _ in range(2)]
     try:

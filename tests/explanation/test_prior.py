@@ -3,7 +3,6 @@
 import numpy as np
 import pyro
 import pyro.distributions as dist
-import pytest
 import torch
 from pyro.nn import PyroModule
 
@@ -59,8 +58,7 @@ def test_sizes_responses_and_named_values_have_their_closed_forms():
 
 def test_groups_dims_and_coords():
     names = {"slope": ["term"]}
-    with pytest.raises(ValueError, match="0 names, of the dimensions"):
-        prior(program, X, draws=2, dims=names)
+    refused("0 names, of the dimensions", prior, program, X, draws=2, dims=names)
     found = prior(program, X, draws=5, coords={"terms": ["a", "b"], "feature": ["p", "q", "r"]})
     assert {"prior", "prior_predictive", "sample_stats", "constant_data"} == set(group_names(found))
     drawn = group_of(found, "prior")
@@ -135,13 +133,11 @@ class Learned(PyroModule):
 def test_what_has_no_prior_is_refused():
     data = (X.float(), X[:, 0].float())
     result = fit(Learned, data, epochs=1, valid=None, progress=False)
-    with pytest.raises(TypeError, match="prior is of a program before a fit"):
-        prior(result, X)
+    refused("prior is of a program before a fit", prior, result, X, error=TypeError)
     bootstrap = fit(
         Learned, data, epochs=1, valid=None, progress=False, replicates=2, row_weights="dirichlet"
     ).as_draws()
-    with pytest.raises(TypeError, match="before a fit"):
-        prior(bootstrap, X)
+    refused("before a fit", prior, bootstrap, X, error=TypeError)
 
     def improper(x, y=None):
         pyro.sample("base", dist.ImproperUniform(dist.constraints.real, (), ()))
@@ -149,5 +145,4 @@ def test_what_has_no_prior_is_refused():
 
     assert "improper" in str(refused("'base'", prior, improper, X))
     for words in ({"draws": -1}, {"imputations": 0}, {"seed": -1}):
-        with pytest.raises((ValueError, TypeError), match=next(iter(words))):
-            prior(program, X, **words)
+        refused(next(iter(words)), prior, program, X, error=(ValueError, TypeError), **words)

@@ -69,6 +69,7 @@ def test_every_draw_stands_in_the_posterior_under_its_name():
         np.testing.assert_array_equal(drawn[name], values)
     assert group_of(posterior, "predictions")["mask"].shape == (CHAINS, SAMPLES, ROWS, 3)
     assert posterior.attrs["chains"].startswith("Markov chains")
+    assert posterior.attrs["objective"] == "log posterior density, draws by the samples given"
 
 
 def exact_log_likelihood(chain, draw):
@@ -159,7 +160,8 @@ def test_a_sampled_fit_has_its_samplers_statistics():
     thin = group_of(explain(sampled, X, draws=2), "sample_stats")
     np.testing.assert_array_equal(thin["diverging"], values["diverging"][:, ::3])
     independent = replace(sampled, sampler=SamplerRecord("Laplace", are_chains=False))
-    assert explain(independent, X).attrs["chains"] == "sets of independent draws: Laplace"
+    attrs = explain(independent, X).attrs
+    assert attrs["chains"] == "sets of independent draws: Laplace"
 
 
 @pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")

@@ -10,6 +10,7 @@ from lexppl import ExplainerClassifier, ExplainerRegressor
 from lexppl.compare import shap_explanation
 from lexppl.explanation import mask_means, row_dict, tidy_frame
 from lexppl.explanation.reading.feature_values import with_gains
+from tests.refusals import refused
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 DRAW = np.random.default_rng(0)
@@ -50,8 +51,7 @@ def test_a_row_as_json(posterior):
     kept = [one["selection_probability"] for one in found["features"]]
     assert kept == sorted(own["selection_probability"], reverse=True)
     assert {one["feature"]: one["value"] for one in found["features"]} == own["value"].to_dict()
-    with pytest.raises(ValueError, match="row must be a whole number from 0 to 4"):
-        row_dict(posterior, 5)
+    refused("row must be a whole number from 0 to 4", row_dict, posterior, 5)
 
 
 def test_a_response_of_one_replicate():
@@ -63,13 +63,11 @@ def test_a_response_of_one_replicate():
 
 
 def test_gains_are_a_column_and_values_of_shap(posterior):
-    with pytest.raises(ValueError, match="no gains of rows"):
-        shap_explanation(posterior, values="gains")
+    refused("no gains of rows", shap_explanation, posterior, values="gains")
     gains = DRAW.normal(size=(5, 2))
     with_gains(posterior, gains, list(FRAME.index[:5]))
     np.testing.assert_array_equal(tidy_frame(posterior)["gain"], gains.ravel())
     explanation = shap_explanation(posterior, values="gains")
     np.testing.assert_array_equal(explanation.values, gains)
     assert explanation.feature_names == ["age", "job"]
-    with pytest.raises(ValueError, match=r"values must be one of .'masks', 'gains'"):
-        shap_explanation(posterior, values="gain")
+    refused(r"values must be one of .'masks', 'gains'", shap_explanation, posterior, values="gain")

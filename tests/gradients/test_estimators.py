@@ -30,6 +30,7 @@ from tests.gradients.enumeration import (
     threshold,
     z_scores,
 )
+from tests.refusals import refused
 
 DRAWS = 100_000
 PLACKETT_LUCE = 2
@@ -214,26 +215,16 @@ def test_estimators_refuse_what_they_cannot_do():
             toy.model, toy.guide if guided else None, leaves, torch.ones(2, dtype=torch.double)
         )
 
-    with pytest.raises(
-        ValueError, match=r"REBAR needs the noise of 'mask' given its draw.*TopKMask"
-    ):
-        loss(REBAR())
-    with pytest.raises(ValueError, match="MarginalStraightThrough"):
-        loss(StraightThrough())
-    with pytest.raises(TypeError, match=r"DisARM needs Bernoulli.*LeaveOneOut"):
-        loss(DisARM(), samples=2)
-    with pytest.raises(ValueError, match="samples must be even"):
-        loss(DisARM(), "bernoulli")
-    with pytest.raises(ValueError, match="masks=2 or more"):
-        loss(SelfNormalized(), masks=1)
-    with pytest.raises(ValueError, match="LeaveOneOut needs at least 2"):
-        loss(LeaveOneOut(), masks=1)
+    refused(r"REBAR needs the noise of 'mask' given its draw.*TopKMask", loss, REBAR())
+    refused("MarginalStraightThrough", loss, StraightThrough())
+    refused(r"DisARM needs Bernoulli.*LeaveOneOut", loss, DisARM(), error=TypeError, samples=2)
+    refused("samples must be even", loss, DisARM(), "bernoulli")
+    refused("masks=2 or more", loss, SelfNormalized(), masks=1)
+    refused("LeaveOneOut needs at least 2", loss, LeaveOneOut(), masks=1)
     for bad in (0.0, -1.0, math.inf):
         for kind in (REBAR, StraightThrough, Pathwise):
-            with pytest.raises(ValueError, match="temperature must be a finite number above 0"):
-                kind(bad)
-    with pytest.raises(ValueError, match="only Enumerate"):
-        loss(LeaveOneOut(), masks=math.inf)
+            refused("temperature must be a finite number above 0", kind, bad)
+    refused("only Enumerate", loss, LeaveOneOut(), masks=math.inf)
 
 
 @pytest.mark.parametrize("own", [LeaveOneOut(), REBAR(0.5)])

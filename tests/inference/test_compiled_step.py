@@ -35,7 +35,7 @@ from lexppl.inference.training.step import TermGradients
 from lexppl.models import GaussianImputer, SizePenalty
 from lexppl.models.predictor import table_predictor
 from lexppl.systems import METHODS, lex
-from lexppl.systems.registry import Settings, system_for
+from lexppl.systems.registry import system_for
 from tests.inference.builders import explainer, state_of
 
 X = torch.randn(90, 4, generator=torch.Generator().manual_seed(0))
@@ -53,7 +53,7 @@ def small_system(name):
     with seeded(1):
         model = table_predictor(4, 3, (5,))
     k = 2 if METHODS[name].needs("k") else None
-    return system_for(name, Settings(4, 3, k=k, black_box=model, **SMALL))
+    return system_for(name, dict(features=4, classes=3, k=k, black_box=model, **SMALL))
 
 
 def small_lex():
@@ -279,11 +279,9 @@ def test_batches_of_other_sizes_have_graphs_of_their_own_and_those_are_counted()
 
 def test_a_loader_whose_batches_have_ever_other_sizes_is_given_up(monkeypatch):
     monkeypatch.setattr(compiled_terms, "MOST_GRAPHS", 1)
-    with pytest.warns(RuntimeWarning, match="sizes of its batches keep changing"):
+    with pytest.warns(RuntimeWarning, match="batch sizes keep changing"):
         result = fitted(compile="graph", batch_size=40, epochs=3)
-    assert result.compiled.reasons == (
-        "LEX is not compiled: the sizes of its batches keep changing",
-    )
+    assert result.compiled.reasons == ("LEX is not compiled: its batch sizes keep changing",)
 
 
 def test_a_graph_may_differ_once_but_not_again_and_again(monkeypatch):

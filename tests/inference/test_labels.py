@@ -137,9 +137,9 @@ def test_probabilities_are_asked_for_by_name():
     system = lex(3, classes=2, k=1, **SMALL)
     said = r"y has 0.25 in row 0, and 59 more rows .*; probabilities of labels are y \(N, 2\)"
     refused(said, fit, system, (X, torch.full((60,), 0.25)), **QUICK)
-    said = r"shape \(N, 2\) for classes=2; it has shape \(60, 3\)$"
+    said = r"\(N, 2\), labels, or .* for classes=2; the shape is \(60, 3\)$"
     refused(said, fit, system, (X, torch.full((60, 3), 1 / 3)), **QUICK)
-    refused(r"has shape \(60, 1\): give y\[:, 0\]", fit, system, (X, Y[:, None]), **QUICK)
+    refused(r"give y\[:, 0\]; the shape is \(60, 1\)", fit, system, (X, Y[:, None]), **QUICK)
     assert fit(system, (X, torch.full((60, 2), 0.5)), **QUICK).labels is None
 
 

@@ -52,7 +52,7 @@ from lexppl.models import (
     regime_targets,
 )
 from lexppl.systems import METHODS
-from lexppl.systems.registry import Settings, system_for
+from lexppl.systems.registry import system_for
 from tests.inference import builders
 from tests.inference.builders import OneLog, Partial, Point, Taking, WithPrior, quick
 from tests.inference.builders import same_models as same
@@ -399,7 +399,7 @@ def test_every_method_can_be_weighted(name):
     x = torch.randn(60, 3, generator=torch.Generator().manual_seed(0))
     black_box = Predictor(MLP(3, 2, (4,), seed=0), CategoricalLikelihood())
     k = 2 if METHODS[name].needs("k") else None
-    system = system_for(name, Settings(3, 2, k=k, black_box=black_box))
+    system = system_for(name, dict(features=3, classes=2, k=k, black_box=black_box))
     y = (x[:, 0] > 0).long()
     if METHODS[name].explains_model:
         y = regime_targets("self post-hoc", x, predictor=black_box)

@@ -179,8 +179,8 @@ def constant(value):
             "sum to 1 in each row, of one output; they sum to 1.1 to 1.1",
         ),
         (constant([[0.5, 0.5]]), ValueError, r"\(N, C\) or \(N,\); it gave \(50, 1, 2\)"),
-        (constant([0.2, 0.3, 0.5]), ValueError, r"shape \(50, 2\); it gave \(50, 3\)"),
-        (lambda a: a[:-1, :2], ValueError, r"shape \(50, 2\); it gave \(49, 2\)"),
+        (constant([0.2, 0.3, 0.5]), ValueError, r"shape \(50, 2\); the shape is \(50, 3\)"),
+        (lambda a: a[:-1, :2], ValueError, r"shape \(50, 2\); the shape is \(49, 2\)"),
         (lambda a: np.float64(1.0), ValueError, r"it gave \(\)"),
         (lambda a: ["yes"] * len(a), TypeError, "an array of numbers; it gave list"),
     ],
@@ -196,7 +196,7 @@ def test_classes_that_change_between_batches_are_refused():
         return np.full((len(array), classes), 1 / classes)
 
     assert black_box(changing).targets(ROWS).shape == (50, 2)
-    with pytest.raises(ValueError, match=r"changing must give .* \(2, 2\); it gave \(2, 3\)"):
+    with pytest.raises(ValueError, match=r"of changing must have .* \(2, 2\); .* \(2, 3\)"):
         black_box(changing, batch_size=8).targets(ROWS)
 
 

@@ -191,7 +191,7 @@ def test_labels_beyond_the_ordered_ones_are_refused(wrong):
         ValueError, match=f"train: labels must be 0 … 2 for classes=3; y has {wrong} in row 7$"
     ):
         fit(model, (X, y), valid=None, **QUICK)
-    with pytest.raises(ValueError, match=r"probabilities of labels, shape \(N, 3\) for classes=3"):
+    with pytest.raises(ValueError, match=r"\(N, 3\), labels, or their probabilities for classes=3"):
         OrdinalLikelihood(3).check_responses(torch.full((80, 4), 0.25))
 
 

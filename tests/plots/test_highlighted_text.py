@@ -10,6 +10,7 @@ from scipy.stats import t
 
 from lexppl.arviz_compatibility import posterior_of
 from lexppl.plots import highlighted_text
+from tests.refusals import refusals, refused
 
 DIMS = ("chain", "row", "feature")
 WORDS = ["<b>Good</b>", 'a "film" &', "x"]
@@ -125,20 +126,14 @@ def test_the_interval_is_over_replicates_or_folds():
     assert title.endswith(f"{max(0.2 - half, 0):.2f} to {0.2 + half:.2f}")
 
 
-@pytest.mark.parametrize(
-    ("row", "words", "error", "message"),
-    [
-        ("r7", WORDS, ValueError, "1 rows, such as r0; \\['r7'\\] are not"),
-        ("r0", [], ValueError, "words must be 1 to 3, an entry each; there are 0"),
-        ("r0", ["a"] * 4, ValueError, "there are 4"),
-        ("r0", "a film", TypeError, "it is one string"),
-    ],
+test_wrong_texts = refusals(
+    ("r7", WORDS, ValueError, "1 rows, such as r0; \\['r7'\\] are not"),
+    ("r0", [], ValueError, "words must be 1 to 3, an entry each; there are 0"),
+    ("r0", ["a"] * 4, ValueError, "there are 4"),
+    ("r0", "a film", TypeError, "it is one string"),
+    of=lambda row, words: highlighted_text(posterior([[[1.0, 0.0, 0.0]]]), row, words),
 )
-def test_wrong_texts(row, words, error, message):
-    with pytest.raises(error, match=message):
-        highlighted_text(posterior([[[1.0, 0.0, 0.0]]]), row, words)
 
 
 def test_what_is_no_posterior_is_refused():
-    with pytest.raises(TypeError, match="as explain"):
-        highlighted_text({}, 0, WORDS)
+    refused("as explain", highlighted_text, {}, 0, WORDS, error=TypeError)

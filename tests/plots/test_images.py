@@ -14,6 +14,7 @@ from lexppl.plots.images import DARKEST, HIDDEN, STRONGEST, as_colours, tinted
 from lexppl.plots.style import BLUE, ORANGE
 from tests.plots.image_posteriors import image_posterior
 from tests.plots.test_plots import drawn, random_posterior
+from tests.refusals import refusals, refused
 
 SHAPE = (1, 4, 6)
 PATCHES = (np.arange(4)[:, None] // 2 * 2 + np.arange(6)[None] // 3).ravel().tolist()
@@ -129,8 +130,7 @@ def test_flat_rows_become_images_when_told(tmp_path):
     constant = xr.Dataset({"x": (("row", "input"), x)}, {"row": range(20)})
     groups = {n: group_of(posterior, n) for n in ("predictions", "sample_stats")}
     posterior = posterior_of({**groups, "constant_data": constant}, {})
-    with pytest.raises(ValueError, match=r"with_images\(posterior, \(C, H, W\)\)"):
-        plot_selection_map(posterior)
+    refused(r"with_images\(posterior, \(C, H, W\)\)", plot_selection_map, posterior)
     with_images(posterior, (1, 2, 4))
     again = arviz.from_netcdf(save_posterior(posterior, tmp_path / "p.nc"))
     np.testing.assert_array_equal(image_geometry(again).images, x.reshape(20, 1, 2, 4))
@@ -169,18 +169,13 @@ def test_no_value_leaves_the_image_in_light_grey():
     np.testing.assert_allclose(tinted(grey, np.zeros((2, 2)), 1.0), expected)
 
 
-@pytest.mark.parametrize(
-    ("rows", "error", "message"),
-    [
-        ([99], ValueError, r"names of the posterior's 5 rows, such as 10, 11, 12; \[99\]"),
-        ([], ValueError, "none are given"),
-        (0, ValueError, "rows must be"),
-        ("10", TypeError, "a list of names"),
-    ],
+test_rows_that_there_are_not_are_refused = refusals(
+    ([99], ValueError, r"names of the posterior's 5 rows, such as 10, 11, 12; \[99\]"),
+    ([], ValueError, "none are given"),
+    (0, ValueError, "rows must be"),
+    ("10", TypeError, "a list of names"),
+    of=lambda rows: plot_selection_map(image_posterior(), rows=rows),
 )
-def test_rows_that_there_are_not_are_refused(rows, error, message):
-    with pytest.raises(error, match=message):
-        plot_selection_map(image_posterior(), rows=rows)
 
 
 def test_all_draws_there_are_and_no_more():
@@ -206,10 +201,8 @@ def test_labels_are_names_as_text_and_places_as_numbers():
     named = row_outcomes(posterior, ["0", "0", "1", "1", "0"])
     assert [o.observed for o in named] == ["0", "0", "1", "1", "0"]
     assert named[0].right
-    with pytest.raises(ValueError, match=r"places 0 … 1; it has \['2'\]"):
-        row_outcomes(posterior, [0, 1, 2, 0, 1])
-    with pytest.raises(ValueError, match="5 rows; there are 2"):
-        row_outcomes(posterior, [0, 1])
+    refused(r"places 0 … 1; it has \['2'\]", row_outcomes, posterior, [0, 1, 2, 0, 1])
+    refused("5 rows; there are 2", row_outcomes, posterior, [0, 1])
 
 
 def test_a_response_is_neither_right_nor_wrong():

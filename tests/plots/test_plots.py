@@ -1,6 +1,7 @@
 """Pictures show the numbers that they claim to show, and leave matplotlib as it was."""
 
 import io
+import re
 import warnings
 
 import matplotlib as mpl
@@ -32,7 +33,8 @@ from lexppl.plots import (
     plot_importance,
     plot_row,
 )
-from lexppl.plots.style import BLUE, ORANGE
+from lexppl.plots.style import BLUE, ORANGE, as_svg, new_figure, plain
+from tests.refusals import refusals, refused
 
 
 def posterior_from(probability, draws=4, features=None, rows=None):
@@ -199,17 +201,11 @@ def test_a_huge_first_loss_does_not_hide_the_rest():
 # Mistakes, and matplotlib's state
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: plot_importance(random_posterior(), features=0), "features must be"),
-        (lambda: plot_heatmap(random_posterior(), rows=0), "rows must be"),
-        (lambda: plot_history(history_of(np.zeros((0, 1)))), "no epochs"),
-    ],
+test_mistakes_are_named = refusals(
+    (lambda: plot_importance(random_posterior(), features=0), "features must be"),
+    (lambda: plot_heatmap(random_posterior(), rows=0), "rows must be"),
+    (lambda: plot_history(history_of(np.zeros((0, 1)))), "no epochs"),
 )
-def test_mistakes_are_named(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()
 
 
 def settings():
@@ -236,12 +232,10 @@ def test_another_thing_is_refused_with_what_to_give(given):
     named = type(given).__name__
     with pytest.raises(TypeError, match=rf"history.*result\.history of what fit.*is a {named}"):
         plot_history(given)
-    with pytest.raises(TypeError, match=rf"steps must be a RowSteps.*is a {named}"):
-        plot_row(given)
+    refused(rf"steps must be a RowSteps.*is a {named}", plot_row, given, error=TypeError)
     for plot in (plot_importance, plot_heatmap, plot_beeswarm, lambda p: plot_dependence(p, "x1")):
         if given is not WRONG["a posterior"]:
-            with pytest.raises(TypeError, match=rf"posterior must be.*explain\(\).*is {named}"):
-                plot(given)
+            refused(rf"posterior must be.*explain\(\).*is {named}", plot, given, error=TypeError)
 
 
 def calibration_of(names=("good", "narrow"), count=300):
@@ -273,10 +267,8 @@ def test_of_many_quantities_the_least_uniform_are_shown():
 
 
 def test_what_is_no_calibration_is_refused():
-    with pytest.raises(TypeError, match="what calibration"):
-        plot_calibration(np.zeros((5, 1)))
-    with pytest.raises(ValueError, match="level"):
-        plot_calibration(calibration_of(), level=1.0)
+    refused("what calibration", plot_calibration, np.zeros((5, 1)), error=TypeError)
+    refused("level", plot_calibration, calibration_of(), level=1.0)
 
 
 RANDOM = np.random.default_rng(2)
@@ -505,33 +497,27 @@ def test_heat_map_in_an_order_of_ones_own():
     assert [label.get_text() for label in axes.get_xticklabels()] == ["x3", "x1", "x4", "x2"]
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: plot_heatmap(random_posterior(), order=["x1"]), "order must have each"),
-        (lambda: plot_dependence(posterior(), "shoe"), "feature must be one of"),
-        (lambda: plot_dependence(random_posterior(), "x1"), "are not known"),
-        (lambda: plot_dependence(posterior(), "age", by="shoe"), "'shoe' are not known"),
-        (
-            lambda: plot_dependence(posterior(), "age", by=[1, 2]),
-            r"by must have shape \(20,\); the shape is \(2,\)",
-        ),
-        (lambda: plot_dependence(posterior(), "age", rows=0), "rows must be"),
-        (lambda: plot_beeswarm(posterior(), 0), "features must be"),
-        (lambda: plot_beeswarm(posterior(), ["shoe"]), "features must be names"),
-        (lambda: plot_beeswarm(posterior(), []), "features must be names"),
-        (lambda: plot_row(STEPS, features=0), "features must be"),
-        (lambda: with_gains(posterior(), np.zeros((3, 2)), [1]), "gains must have shape"),
-        (lambda: with_gains(posterior(), np.zeros((3, 1, 2)), [1]), "gains must have shape"),
-        (
-            lambda: posterior({"age": FeatureValues("age", np.zeros(3))}),
-            r"'age' .* \(20,\); the shape is \(3,\)",
-        ),
-    ],
+test_mistakes_of_rows_are_named = refusals(
+    (lambda: plot_heatmap(random_posterior(), order=["x1"]), "order must have each"),
+    (lambda: plot_dependence(posterior(), "shoe"), "feature must be one of"),
+    (lambda: plot_dependence(random_posterior(), "x1"), "are not known"),
+    (lambda: plot_dependence(posterior(), "age", by="shoe"), "'shoe' are not known"),
+    (
+        lambda: plot_dependence(posterior(), "age", by=[1, 2]),
+        r"by must have shape \(20,\); the shape is \(2,\)",
+    ),
+    (lambda: plot_dependence(posterior(), "age", rows=0), "rows must be"),
+    (lambda: plot_beeswarm(posterior(), 0), "features must be"),
+    (lambda: plot_beeswarm(posterior(), ["shoe"]), "features must be names"),
+    (lambda: plot_beeswarm(posterior(), []), "features must be names"),
+    (lambda: plot_row(STEPS, features=0), "features must be"),
+    (lambda: with_gains(posterior(), np.zeros((3, 2)), [1]), "gains must have shape"),
+    (lambda: with_gains(posterior(), np.zeros((3, 1, 2)), [1]), "gains must have shape"),
+    (
+        lambda: posterior({"age": FeatureValues("age", np.zeros(3))}),
+        r"'age' .* \(20,\); the shape is \(3,\)",
+    ),
 )
-def test_mistakes_of_rows_are_named(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()
 
 
 # Values of a table's columns
@@ -579,3 +565,23 @@ def test_levels_that_may_be_missing_are_not_told_from_x_alone():
         x, {"row": range(20), "input": inputs}, ("row", "input")
     )
     assert set(feature_values(made)) == {"job"}
+
+
+def test_an_svg_has_the_text_the_colours_and_no_name_of_another():
+    pages = []
+    for label in ("nats <b>", "gain"):
+        figure, axes = new_figure(4.0, 3.0)
+        axes.plot([0.0, 1.0, 2.0], [0.0, np.nan, 1.0], "o-", color=BLUE)
+        axes.set_xlabel(label)
+        plain(axes, grid="y")
+        pages.append(as_svg(figure, f'likelihood against "{label}"'))
+        assert figure.number not in mpl.pyplot.get_fignums()
+    first, second = map(str, pages)
+    assert first.startswith(
+        '<svg class="chart" role="img" aria-label="likelihood against &#34;nats'
+    )
+    assert "<b>" not in first and ">nats &lt;b&gt;</text>" in first and "nan" not in first
+    assert "var(--up)" in first and "var(--line)" in first and BLUE.lower() not in first
+    names = [set(re.findall(r'id="([^"]+)"', page)) for page in (first, second)]
+    assert names[0] and not names[0] & names[1]
+    assert mpl.rcParams["svg.fonttype"] == "path"

@@ -22,6 +22,7 @@ from tests.programs.enumeration import (
     value_and_gradient,
 )
 from tests.programs.zoo import X, Y, kept, respond, rows
+from tests.refusals import refused
 
 PARAMETERS = {
     **{"a": [0.4, -0.7], "w": [1.3, -0.9], "q": [0.5, -0.3]},
@@ -119,8 +120,7 @@ def test_one_copy_is_refused():
     with pytest.raises(ValueError, match=r"copies=2 or more of the program, or Enumerate\(\)"):
         value_and_gradient(one, NestedIWAE(2, copies=1))
     for copies in (0, 1.5):
-        with pytest.raises(ValueError, match="copies must be a whole number"):
-            NestedIWAE(2, copies=copies)
+        refused("copies must be a whole number", NestedIWAE, 2, copies=copies)
 
 
 def test_without_a_guide_they_are_refused():

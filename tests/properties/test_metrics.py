@@ -13,6 +13,7 @@ from lexppl.evaluation import concordance_index, selection_scores
 from lexppl.evaluation.imputation import fair_crps
 from lexppl.evaluation.prediction import auroc, average_precision, prediction_scores
 from tests.properties.given_tensors import EXAMPLES, LAYOUTS, TYPES, laid_out, values
+from tests.refusals import refused
 
 REFUSED = (ValueError, TypeError)
 
@@ -30,8 +31,7 @@ def test_scores_of_labels(data, rows, classes, dtype, layout):
     p = torch.softmax(data.draw(values(rows, classes)), -1)
     y = data.draw(values(rows)).abs().mul(10).long() % classes
     if rows == 0:
-        with pytest.raises(ValueError, match="N >= 1"):
-            prediction_scores(p, y)
+        refused("N >= 1", prediction_scores, p, y)
         return
     scores = prediction_scores(p, y)
     assert 0 <= scores.accuracy <= 1 and scores.log_likelihood < 0
@@ -53,8 +53,7 @@ def test_scores_of_responses(data, rows, dtype, layout):
     same(
         scores, prediction_scores(laid_out(means, layout).to(dtype), laid_out(y, layout).to(dtype))
     )
-    with pytest.raises(ValueError, match="predictions must be means"):
-        prediction_scores(means[:, None], y)
+    refused("predictions must be means", prediction_scores, means[:, None], y)
 
 
 @EXAMPLES

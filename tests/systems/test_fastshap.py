@@ -17,8 +17,9 @@ from lexppl.models import LEX, ConstantImputer, Grouping, MarginalImputer
 from lexppl.models.predictor import table_predictor
 from lexppl.systems import fastshap
 from lexppl.systems.fastshap import FastSHAP, TeacherTargets
-from lexppl.systems.registry import Settings, system_for
+from lexppl.systems.registry import system_for
 from tests.gradients.enumeration import threshold, z_scores
+from tests.refusals import refusals
 from tests.systems.discrete import interacting, minimise, stages_of
 
 ROWS = 3
@@ -222,9 +223,9 @@ def test_what_is_explained_is_the_likeliest_class_and_y_is_the_surrogates(classe
     y = x[:, 0] if classes is None else (x[:, 0] > 0).long() + (x[:, 1] > 0).long()
     with seeded(1):
         model = table_predictor(4, classes, (5,))
-    settings = Settings(
-        4,
-        classes,
+    settings = dict(
+        features=4,
+        classes=classes,
         black_box=model,
         grouping=Grouping([0, 0, 1, 2]),
         hidden=(6,),
@@ -255,29 +256,24 @@ def test_what_is_explained_is_the_likeliest_class_and_y_is_the_surrogates(classe
         )
 
 
-@pytest.mark.parametrize(
-    ("options", "error", "message"),
-    [
-        ({"features": 1}, ValueError, "at least 2 mask entries; G is 1"),
-        ({"grouping": Grouping([0, 0, 0, 0])}, ValueError, "at least 2 mask entries; G is 1"),
-        ({"samples": 0}, ValueError, "samples must be a whole number of at least 1; it is 0"),
-        ({"surrogate": "forest"}, TypeError, "takes an nn.Module; it is given str"),
-        ({"black_box": len}, TypeError, "takes an nn.Module; it is given builtin"),
-        (
-            {"black_box": nn.Linear(4, 2), "surrogate": nn.Linear(4, 2)},
-            ValueError,
-            "give surrogate or black_box",
-        ),
-        (
-            {"imputer": MarginalImputer(torch.zeros(5, 4))},
-            TypeError,
-            "must be a ConstantImputer.*it is MarginalImputer",
-        ),
-    ],
+test_bad_numbers_are_refused_by_the_factory = refusals(
+    ({"features": 1}, ValueError, "at least 2 mask entries; G is 1"),
+    ({"grouping": Grouping([0, 0, 0, 0])}, ValueError, "at least 2 mask entries; G is 1"),
+    ({"samples": 0}, ValueError, "samples must be a whole number of at least 1; it is 0"),
+    ({"surrogate": "forest"}, TypeError, "takes an nn.Module; it is given str"),
+    ({"black_box": len}, TypeError, "takes an nn.Module; it is given builtin"),
+    (
+        {"black_box": nn.Linear(4, 2), "surrogate": nn.Linear(4, 2)},
+        ValueError,
+        "give surrogate or black_box",
+    ),
+    (
+        {"imputer": MarginalImputer(torch.zeros(5, 4))},
+        TypeError,
+        "must be a ConstantImputer.*it is MarginalImputer",
+    ),
+    of=lambda options: fastshap(**{"features": 4, "classes": 2, **options}),
 )
-def test_bad_numbers_are_refused_by_the_factory(options, error, message):
-    with pytest.raises(error, match=message):
-        fastshap(**{"features": 4, "classes": 2, **options})
 
 
 def of_classes(classes):

@@ -13,7 +13,8 @@ from lexppl.models import CategoricalLikelihood, Grouping, Predictor, flat_image
 from lexppl.models.architectures.base import TableArchitecture
 from lexppl.systems import METHODS, cxplain, cxplain_targets, lex, meed, senn
 from lexppl.systems.real_x import real_x
-from lexppl.systems.registry import Settings, system_for
+from lexppl.systems.registry import system_for
+from tests.refusals import refusals, refused
 
 SHAPE = (1, 8, 8)
 ROWS = 40
@@ -41,7 +42,9 @@ def black_box(architecture, outputs=2):
 def system(name, architecture):
     method = METHODS[name]
     k = 2 if method.needs("k") else None
-    return system_for(method, Settings(architecture, 2, k=k, black_box=black_box(architecture)))
+    box = black_box(architecture)
+    given = {"features": architecture, "classes": 2, "k": k, "black_box": box}
+    return system_for(method, given)
 
 
 @pytest.mark.complete(but=6)
@@ -80,17 +83,14 @@ def test_cxplain_explains_images(make):
     assert (shares[0, 0] > 0) == (dearer[0] > dearer[1]) or math.isclose(shares[0, 0], 0.25)
     posterior = explain(fit(cxplain(architecture), (X, shares), **FIT), X[:5], draws=0)
     assert list(posterior["sample_stats"]["feature"].values) == NAMES
-    with pytest.raises(ValueError, match="need a grouping="):
-        cxplain_targets(black_box(architecture), X, Y)
+    refused("need a grouping=", cxplain_targets, black_box(architecture), X, Y)
     with pytest.raises(ValueError, match="grouping is of"):
         cxplain_targets(black_box(architecture), X, Y, grouping=Grouping(range(64)))
 
 
 def test_xtab_and_suwr_say_why_they_have_no_images():
-    with pytest.raises(ValueError, match="xtab cuts the columns of a table into subsets"):
-        system("xtab", flat())
-    with pytest.raises(ValueError, match="suwr's policy is a perceptron of a table's columns"):
-        system("suwr", flat())
+    refused("xtab cuts the columns of a table into subsets", system, "xtab", flat())
+    refused("suwr's policy is a perceptron of a table's columns", system, "suwr", flat())
 
 
 def test_the_selector_of_meed_is_shown_the_output_as_a_channel():
@@ -138,22 +138,19 @@ def test_a_table_s_architecture_is_what_a_number_of_features_means():
         assert torch.equal(a, b)
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: lex(flat(), classes=2, hidden=(4,)), "hidden= is of a table's perceptrons"),
-        (
-            lambda: real_x(flat(), classes=2, grouping=Grouping(range(4))),
-            "grouping= is of a table's columns",
-        ),
-        (lambda: lex(SHAPE, classes=2), r"or an architecture, such as images"),
-        (lambda: lex(flat(), classes=2, k=5), "k must be a whole number from 1 to 4"),
-        (lambda: system_for("lex", Settings(flat(), 2, grouping=Grouping([0]))), "grouping="),
-    ],
+test_what_an_architecture_has_itself_is_not_given_beside_it = refusals(
+    (lambda: lex(flat(), classes=2, hidden=(4,)), "hidden= is of a table's perceptrons"),
+    (
+        lambda: real_x(flat(), classes=2, grouping=Grouping(range(4))),
+        "grouping= is of a table's columns",
+    ),
+    (lambda: lex(SHAPE, classes=2), r"or an architecture, such as images"),
+    (lambda: lex(flat(), classes=2, k=5), "k must be a whole number from 1 to 4"),
+    (
+        lambda: system_for("lex", dict(features=flat(), classes=2, grouping=Grouping([0]))),
+        "grouping=",
+    ),
 )
-def test_what_an_architecture_has_itself_is_not_given_beside_it(make, message):
-    with pytest.raises(ValueError, match=message):
-        make()
 
 
 def test_images_of_another_scale_than_those_of_the_fit_are_refused(tmp_path):
@@ -161,8 +158,7 @@ def test_images_of_another_scale_than_those_of_the_fit_are_refused(tmp_path):
     save(result, tmp_path / "explainer")
     for fitted in (result, load(tmp_path / "explainer")):
         assert fitted.unit_pixels
-        with pytest.raises(ValueError, match=r"in \[0, 1\], as in fit.* Divide by 255"):
-            explain(fitted, X[:2] * 255)
+        refused(r"in \[0, 1\], as in fit.* Divide by 255", explain, fitted, X[:2] * 255)
         with pytest.raises(ValueError, match=r"in \[0, 1\], as in fit, not -1 to "):
             explain(fitted, torch.where(X[:2] > 0.5, X[:2], -1.0))
         # A little noise is no other scale.

@@ -12,6 +12,7 @@ from lexppl.models.predictor import table_predictor
 from lexppl.systems import q_fit
 from lexppl.systems.q_fit import importance_divergence
 from tests.gradients.enumeration import threshold, z_scores
+from tests.refusals import refused
 from tests.systems.discrete import BLACK_BOX, X, Y, gradients_of, stages_of
 
 PRIOR = 0.3
@@ -161,16 +162,12 @@ def test_draws_have_the_dirichlets_gradient():
 
 
 def test_bad_input_is_refused(given):
-    with pytest.raises(ValueError, match=r"scope must be one of .'local', 'global'.; it is 'row'"):
-        q_fit(3, given, scope="row")
-    with pytest.raises(ValueError, match="concentration must be a finite number above 0"):
-        q_fit(3, given, concentration=0.0)
+    refused(r"scope must be one of .'local', 'global'.; it is 'row'", q_fit, 3, given, scope="row")
+    refused("concentration must be a finite number above 0", q_fit, 3, given, concentration=0.0)
     for scope in ("global", "local"):
         with pytest.raises(ValueError, match="kl_weight must be a finite number above 0; it is 0"):
             q_fit(3, given, scope=scope, kl_weight=0.0)
-    with pytest.raises(TypeError, match="frozen takes"):
-        q_fit(3, lambda x: x)
+    refused("frozen takes", q_fit, 3, lambda x: x, error=TypeError)
     with pytest.raises(ValueError, match="explanations differ: 3 and 2 entries"):
         importance_divergence(torch.ones(3), torch.ones(2))
-    with pytest.raises(ValueError, match="positive concentrations"):
-        importance_divergence(torch.zeros(3), torch.ones(3))
+    refused("positive concentrations", importance_divergence, torch.zeros(3), torch.ones(3))

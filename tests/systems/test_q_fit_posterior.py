@@ -13,6 +13,7 @@ from lexppl.inference import Linear, fit
 from lexppl.inference.batches import ReplicateData
 from lexppl.inference.contexts import seeded
 from lexppl.systems import q_fit
+from tests.refusals import refused
 
 
 class Logistic(nn.Module):
@@ -117,5 +118,4 @@ def test_draws_of_a_step_are_as_many_as_asked_for():
     system = q_fit(2, Logistic([1.0, 1.0]), scope="global", samples=3)
     assert system.build()[0].terms[0].objective.copies == 3
     assert q_fit(2, Logistic([1.0, 1.0])).build()[0].terms[0].objective.samples == 10
-    with pytest.raises(ValueError, match="samples must be"):
-        q_fit(2, Logistic([1.0, 1.0]), samples=0)
+    refused("samples must be", q_fit, 2, Logistic([1.0, 1.0]), samples=0)

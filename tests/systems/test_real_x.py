@@ -7,6 +7,7 @@ from lexppl.inference import NestedIWAE, fit
 from lexppl.inference.contexts import program_settings
 from lexppl.models.predictor import Predictor
 from lexppl.systems import real_x
+from tests.refusals import refusals
 
 SMALL = {"classes": 2, "hidden": (4,), "predictor_hidden": (4,)}
 
@@ -38,13 +39,8 @@ def test_two_folds_fit_two_predictors():
     assert counts == [1, 2]
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"folds": 0}, "folds must be a whole number of at least 1; it is 0"),
-        ({"towards": 1.0}, r"must be a share .*1.0"),
-    ],
+test_bad_input_is_refused = refusals(
+    ({"folds": 0}, "folds must be a whole number of at least 1; it is 0"),
+    ({"towards": 1.0}, r"must be a share .*1.0"),
+    of=lambda options: real_x(3, **SMALL, **options),
 )
-def test_bad_input_is_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        real_x(3, **SMALL, **options)

@@ -11,7 +11,7 @@ from lexppl.choices.methods import Registry
 from lexppl.cli import main
 from lexppl.inference import System
 from lexppl.systems import METHODS, lex
-from lexppl.systems.registry import Settings, system_for
+from lexppl.systems.registry import system_for
 
 
 def test_every_method_needs_features_and_is_described():
@@ -21,9 +21,9 @@ def test_every_method_needs_features_and_is_described():
 
 
 def test_what_is_not_given_is_the_factorys_default():
-    built = system_for("l2x", Settings(5, 2, k=2)).program()
+    built = system_for("l2x", {"features": 5, "classes": 2, "k": 2}).program()
     assert built.selector.network.hidden == (100, 100)
-    built = system_for("l2x", Settings(5, 2, k=2, hidden=(7,))).program()
+    built = system_for("l2x", {"features": 5, "classes": 2, "k": 2, "hidden": (7,)}).program()
     assert built.selector.network.hidden == (7,)
     assert METHODS["real_x"].default("penalty") == 0.01
     assert METHODS["l2x"].default("k") is None and METHODS["l2x"].needs("k")

@@ -10,8 +10,9 @@ from lexppl.inference.contexts import seeded
 from lexppl.inference.objective.program import ParticleProgram
 from lexppl.models import MLP, CategoricalLikelihood, Grouping, NormalLikelihood
 from lexppl.systems import senn
-from lexppl.systems.registry import Settings, system_for
+from lexppl.systems.registry import system_for
 from lexppl.systems.senn import SENN
+from tests.refusals import refused
 from tests.systems.discrete import gradients_of, stages_of
 
 X = torch.randn(5, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
@@ -102,7 +103,7 @@ def test_attributions_add_up_to_the_likeliest_logit():
 def test_an_explanation_has_attributions_by_group_and_its_own_evidence(classes):
     x = torch.randn(90, 3, generator=torch.Generator().manual_seed(0))
     y = x[:, 0] if classes is None else (x[:, 0] > 0).long() + (x[:, 1] > 0).long()
-    settings = Settings(3, classes, grouping=Grouping([0, 0, 1]), hidden=(6,))
+    settings = dict(features=3, classes=classes, grouping=Grouping([0, 0, 1]), hidden=(6,))
     result = fit(
         system_for("senn", settings), (x, y), epochs=2, replicates=2, batch_size=30, progress=False
     )
@@ -121,8 +122,7 @@ def test_bad_parts_and_data_are_refused():
         SENN(network, CategoricalLikelihood(), 0)
     with pytest.raises(TypeError, match="likelihood must be a Likelihood; it is Linear"):
         SENN(network, nn.Linear(1, 1), 2)
-    with pytest.raises(ValueError, match="a response has one output; outputs is 2"):
-        SENN(network, NormalLikelihood(), 2)
+    refused("a response has one output; outputs is 2", SENN, network, NormalLikelihood(), 2)
     with pytest.raises(ValueError, match=r"coefficients .* \(…, 9\), of 3 outputs and 3 features"):
         SENN(network, CategoricalLikelihood(), 3).coefficients(torch.zeros(2, 3))
     for bad in (-0.1, float("nan")):

@@ -9,6 +9,7 @@ from lexppl.inference.contexts import seeded
 from lexppl.inference.objective.objective import Linear
 from lexppl.models import ConstantImputer
 from lexppl.systems import lex, suwr
+from tests.refusals import refused
 
 ROWS = synthetic("S1", rows=300, seed=0)
 NEW = synthetic("S1", rows=400, seed=1).x
@@ -117,8 +118,7 @@ def test_the_schedules_are_those_of_its_docstring():
 
 
 def test_an_unknown_schedule_is_refused():
-    with pytest.raises(ValueError, match="schedule must be one of"):
-        suwr(11, classes=2, schedule="fast")
+    refused("schedule must be one of", suwr, 11, classes=2, schedule="fast")
 
 
 @pytest.mark.smoke

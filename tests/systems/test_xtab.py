@@ -8,6 +8,7 @@ from lexppl.inference.contexts import seeded
 from lexppl.models import MLP
 from lexppl.systems import xtab
 from lexppl.systems.xtab import NoisyFeatures, SubsetNetwork, subset_width
+from tests.refusals import refusals
 from tests.systems.discrete import X, Y, gradients_of, stages_of
 
 SIZES = {"encoder_hidden": (4,), "predictor_hidden": (5,)}
@@ -123,27 +124,21 @@ def test_noise_falls_on_the_given_share_of_entries_and_only_in_training():
     assert torch.equal(NoisyFeatures(torch.nn.Identity(), 1.0).eval()(x), x)
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (
-            lambda: xtab(3, classes=2, subsets=4),
-            "subsets must be a whole number from 1 to 3, the features; it is 4",
-        ),
-        (
-            lambda: xtab(3, classes=2, overlap=1.5),
-            r"overlap must be a share in \[0, 1\]; it is 1.5",
-        ),
-        (lambda: xtab(3, classes=2, noise=-0.1, **SIZES), r"share must .* in \[0, 1\]; it is -0.1"),
-        (lambda: xtab(3, classes=1, **SIZES), "classes must be a whole number of at least 2"),
-        (lambda: xtab(3, classes=2, encoder_hidden=()), "encoder_hidden must have at least one"),
-        (lambda: averaged([]), "at least one model"),
-        (
-            lambda: averaged([torch.nn.Linear(1, 1), torch.nn.Linear(2, 1)]),
-            "parameters of the same names and shapes",
-        ),
-    ],
+test_bad_input_is_refused = refusals(
+    (
+        lambda: xtab(3, classes=2, subsets=4),
+        "subsets must be a whole number from 1 to 3, the features; it is 4",
+    ),
+    (
+        lambda: xtab(3, classes=2, overlap=1.5),
+        r"overlap must be a share in \[0, 1\]; it is 1.5",
+    ),
+    (lambda: xtab(3, classes=2, noise=-0.1, **SIZES), r"share must .* in \[0, 1\]; it is -0.1"),
+    (lambda: xtab(3, classes=1, **SIZES), "classes must be a whole number of at least 2"),
+    (lambda: xtab(3, classes=2, encoder_hidden=()), "encoder_hidden must have at least one"),
+    (lambda: averaged([]), "at least one model"),
+    (
+        lambda: averaged([torch.nn.Linear(1, 1), torch.nn.Linear(2, 1)]),
+        "parameters of the same names and shapes",
+    ),
 )
-def test_bad_input_is_refused(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()

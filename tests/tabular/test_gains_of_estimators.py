@@ -13,6 +13,7 @@ from lexppl.models import Grouping
 from lexppl.tabular.encoded_rows import EncodedRows
 from lexppl.tabular.fit_plan import plan_for
 from lexppl.tabular.predictors import fit_judge
+from tests.refusals import refused
 
 
 @pytest.fixture(scope="module")
@@ -78,13 +79,11 @@ def test_a_row_is_a_sum_of_steps_in_the_units_of_y(rows):
     ],
 )
 def test_wrong_settings_are_refused(explainer, rows, settings, message):
-    with pytest.raises(ValueError, match=message):
-        explainer.gains(rows[0][200:], rows[1][200:], **settings)
+    refused(message, explainer.gains, rows[0][200:], rows[1][200:], **settings)
 
 
 def test_no_such_row_is_refused(explainer, rows):
-    with pytest.raises(ValueError, match="row must be a whole number from 0 to 9"):
-        explainer.explain_row(rows[0][:10], 10)
+    refused("row must be a whole number from 0 to 9", explainer.explain_row, rows[0][:10], 10)
 
 
 def test_members_are_revealed_together(explainer, rows):

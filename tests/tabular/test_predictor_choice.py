@@ -13,6 +13,7 @@ from lexppl.inference.training.cross_fitting import CrossFitted
 from lexppl.models import GapImputer
 from lexppl.models.trees.tree_predictor import TreePredictor
 from lexppl.tabular.fit_plan import plan_for
+from tests.refusals import refused
 from tests.saving.changed import description_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
@@ -51,12 +52,9 @@ def test_the_estimators_take_trees(people: pd.DataFrame) -> None:
 
 
 def test_what_cannot_be_is_refused() -> None:
-    with pytest.raises(ValueError, match="one of"):
-        plan_for(100, 3, predictor="forest")
-    with pytest.raises(ValueError, match="leave one of the two out"):
-        plan_for(100, 3, predictor="trees", imputer="constant")
-    with pytest.raises(ValueError, match="regime"):
-        plan_for(100, 3, predictor="auto", regime=Regime.FIXED_IN_SITU)
+    refused("one of", plan_for, 100, 3, predictor="forest")
+    refused("leave one of the two out", plan_for, 100, 3, predictor="trees", imputer="constant")
+    refused("regime", plan_for, 100, 3, predictor="auto", regime=Regime.FIXED_IN_SITU)
 
 
 @pytest.mark.complete

@@ -20,6 +20,7 @@ from lexppl.tabular.encoded_rows import EncodedRows
 from lexppl.tabular.fit_plan import plan_for
 from lexppl.tabular.predictors import best_full_predictor, fit_full_predictor, settle_scale
 from lexppl.tabular.table_fit import fit_table
+from tests.refusals import refused
 
 
 def rows(count, seed):
@@ -48,8 +49,7 @@ def test_no_residual_leaves_the_scale_and_a_mistake_is_refused():
     predictor = Predictor(nn.Identity(), NormalLikelihood())
     settle_scale(predictor, torch.zeros(2, 1), torch.zeros(2))
     assert float(predictor.likelihood.log_scale) == 0.0
-    with pytest.raises(ValueError, match="finite and not all zero"):
-        predictor.likelihood.settle(torch.tensor([float("nan")]))
+    refused("finite and not all zero", predictor.likelihood.settle, torch.tensor([float("nan")]))
 
 
 def test_a_given_regressor_s_scale_is_the_noise_that_it_leaves():
@@ -87,22 +87,18 @@ def encoded(train: int, valid: int, weighted: bool = False) -> EncodedRows:
 
 def test_some_rows_are_drawn_with_their_weights_and_every_label():
     rows = encoded(3000, 900, weighted=True)
-    few = rows.at_most(500, 200, seed=1)
-    for (x, y), weights, count in (
-        (few.train, few.weights[0], 500),
-        (few.valid, few.weights[1], 200),
-    ):
-        assert len(x) == len(y) == len(weights) == count
-        assert len(x[:, 0].unique()) == count
-        assert torch.equal(weights, 1.0 + x[:, 0])
-        assert (y == 2).sum() == 1
-        # Uniform numbers: their mean is within five standard errors of a half.
-        assert abs(float(x[:, 0].mean()) - 0.5) < 5 * np.sqrt(1 / 12 / count)
-    again = rows.at_most(500, 200, seed=1)
-    assert torch.equal(again.train[0], few.train[0])
-    assert not torch.equal(rows.at_most(500, 200, seed=2).train[0], few.train[0])
-    assert rows.at_most(None, 900, seed=1).train[0] is rows.train[0]
-    assert encoded(300, 90).at_most(50, 20, seed=0).weights is None
+    few = rows.with_valid_at_most(200, seed=1)
+    (x, y), weights = few.valid, few.weights[1]
+    assert len(x) == len(y) == len(weights) == len(x[:, 0].unique()) == 200
+    assert torch.equal(weights, 1.0 + x[:, 0])
+    assert (y == 2).sum() == 1
+    # Uniform numbers: their mean is within five standard errors of a half.
+    assert abs(float(x[:, 0].mean()) - 0.5) < 5 * np.sqrt(1 / 12 / 200)
+    assert few.train is rows.train and few.weights[0] is rows.weights[0]
+    assert torch.equal(rows.with_valid_at_most(200, seed=1).valid[0], x)
+    assert not torch.equal(rows.with_valid_at_most(200, seed=2).valid[0], x)
+    assert rows.with_valid_at_most(900, seed=1) is rows
+    assert encoded(300, 90).with_valid_at_most(20, seed=0).weights is None
 
 
 def test_of_many_rows_some_choose_the_penalty(monkeypatch):

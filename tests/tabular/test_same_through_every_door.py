@@ -27,7 +27,7 @@ from lexppl.inference.contexts import seeded
 from lexppl.inference.objective.objective import WarmUp
 from lexppl.models import ConstantImputer, Grouping, MarginalImputer, regime_targets
 from lexppl.systems import METHODS
-from lexppl.systems.registry import Settings, system_for
+from lexppl.systems.registry import system_for
 from lexppl.tabular.predictors import settle_scale
 
 pytestmark = pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
@@ -60,7 +60,7 @@ def of_command_line(method, frame, target, folder, monkeypatch, *words):
     monkeypatch.setattr("lexppl.cli.explain_table.write_report", lambda *_: None)
     nothing = Judgement((), None), None
     monkeypatch.setattr("lexppl.cli.explain_command.ExplainRun.judged", lambda *_: nothing)
-    monkeypatch.setattr("lexppl.cli.explain_table.print_table_report", lambda *_: None)
+    monkeypatch.setattr("lexppl.cli.explain_command.print_report", lambda *_: None)
     frame[[*NUMBERS, "job", target]].to_csv(folder / "people.csv", index=False)
     told = ["explain", str(folder / "people.csv"), "--method", method, "--out", str(folder / "r")]
     told += ["--epochs", str(EPOCHS), "--replicates", "1", "--seed", str(SEED), "--quiet"]
@@ -116,9 +116,9 @@ def of_python(method, frame, target, test, rate=None, penalty=None):
     # All penalties from a 16th of the usual one, which few rows make larger, to 4 times.
     usual = 0.02 * unit * (730 / (36 * unit)) ** 0.5
     given = 0.02 * unit if penalty is None else penalty
-    settings = Settings(
-        5,
-        2 if labels else None,
+    settings = dict(
+        features=5,
+        classes=2 if labels else None,
         penalty=(min(usual / 64, given), usual, usual * 4) if method == "lex" else penalty,
         unit=unit,
         k=1 if known.needs("k") else None,
@@ -185,7 +185,9 @@ def test_responses(method, people, tmp_path, monkeypatch):
 
 def test_a_rate_that_is_asked_for_is_that_of_every_door(people, tmp_path, monkeypatch):
     """XTab has an optimizer of its own, which the command line used to take all the same."""
-    assert any(stage.optimizer for stage in system_for("xtab", Settings(5, 2)).build())
+    assert any(
+        stage.optimizer for stage in system_for("xtab", {"features": 5, "classes": 2}).build()
+    )
     doors = at_every_door("xtab", people, "income", tmp_path, monkeypatch, rate=0.01)
     np.testing.assert_array_equal(doors[0], doors[1])
     np.testing.assert_allclose(doors[0], doors[2], **ROUNDING)

@@ -5,12 +5,13 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from lexppl.argument_checks import fraction, int_at_least, near
-from lexppl.choices.settings import SETTINGS
 
 Options = dict[str, dict[str, Any]]  # Arguments of argparse's `add_argument` by flag
+NONE: Mapping[str, Any] = MappingProxyType({})
 
 
 def number(check: Callable[[str, Any], Any]) -> Callable[[str], Any]:
@@ -63,42 +64,41 @@ def names_of(text: str, one: str, known: Collection[str]) -> list[str]:
     return names
 
 
-def options_of(texts: str, **arguments: Mapping[str, Any]) -> Options:
-    """Options by their texts, with further arguments of some; others without a value are switches.
+def sections(text: str, **words: Any) -> dict[str, str]:
+    """Sections of a text by their titles, which stand between brackets on a line of their own, with
+    words in place of their names between braces."""
+    _, *parts = re.split(r"^\[(.+)\]\n", text.format(**words), flags=re.MULTILINE)
+    return dict(zip(parts[::2], parts[1::2], strict=True))
+
+
+def options_of(
+    texts: str, arguments: Mapping[str, Mapping[str, Any]], usual: Mapping[str, object] = NONE
+) -> Options:
+    """Options by their texts, with further arguments of some.
 
     Args:
-        texts: a flag and the name of its value at a line's begin, two spaces, its help.
+        texts: a flag and the name of its value, or its choices between brackets, at a line's begin,
+            two spaces, its help. A value named by one letter is a whole number from 1 on; an option
+            without a value or further arguments is a switch.
         arguments: of `add_argument`, by the option's name.
+        usual: defaults in words that take the place of the texts', by the option's name.
     """
-    found: Options = {}
+    options: Options = {}
     for block in re.split(r"\n(?=\S)", texts.strip()):
         typed, _, text = block.partition("  ")
         flag, _, value = typed.partition(" ")
-        more = arguments.get(flag.strip("-").replace("-", "_").lower())
-        found[flag] = {"help": " ".join(text.split()), **(more or {})}
-        if value:
-            found[flag]["metavar"] = value
-        elif more is None and flag.startswith("-"):
-            found[flag]["action"] = "store_true"
-    return found
-
-
-def settings_of(defaults: Mapping[str, object], **arguments: Mapping[str, Any]) -> Options:
-    """Options of settings of :data:`lexppl.choices.settings.SETTINGS`.
-
-    Args:
-        defaults: by setting, in words; None for the table's.
-        arguments: of `add_argument`, by setting; `more` extends the help.
-    """
-    found: Options = {}
-    for name, default in defaults.items():
-        setting, more = SETTINGS[name], dict(arguments.get(name, {}))
-        default = setting.default if default is None else default
-        text = setting.text + more.pop("more", "") + (f" (default: {default})" if default else "")
-        read = {"choices": setting.choices} if setting.choices else {"type": number(setting.check)}
-        typed = {"help": text, "metavar": setting.value, **read, **more}
-        found[f"--{name.replace('_', '-')}"] = typed
-    return found
+        name, text = flag.strip("-").replace("-", "_").lower(), " ".join(text.split())
+        if name in usual:
+            text = f"{text.partition(' (default: ')[0]} (default: {usual[name]})"
+        option: dict[str, Any] = {"help": text}
+        if value.startswith("["):
+            option["choices"] = tuple(value[1:-1].split())
+        elif value:
+            option |= {"metavar": value, "type": whole(1) if len(value) == 1 else None}
+        elif name not in arguments and flag.startswith("-"):
+            option["action"] = "store_true"
+        options[flag] = option | dict(arguments.get(name, NONE))
+    return options
 
 
 def with_meanings(names: Mapping[str, str], between: str = ", ") -> str:

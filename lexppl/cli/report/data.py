@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import argparse
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
 from scipy.stats import t
 
 from lexppl.arviz_compatibility import Posterior
-from lexppl.choices.imputers import OF_WORDS, data_held_by, image_imputers
+from lexppl.choices.imputers import data_held_by, hidden_by, image_imputers
 from lexppl.choices.methods import METHODS
 from lexppl.choices.settings import NETWORK, Regime
 from lexppl.cli.image_text_rows import DividedRows
@@ -26,6 +26,7 @@ from lexppl.cli.results.gains import JudgedGains
 from lexppl.cli.results.penalties import AllPenalties
 from lexppl.cli.results.scores import Judgement
 from lexppl.cli.results.single_rows import Details, ExplainedRow
+from lexppl.cli.terminal import EXPLAINER, MEANINGS, REPORT
 from lexppl.data.divided_table import DividedTable
 from lexppl.evaluation.penalty_path import PenaltyPath
 from lexppl.evaluation.prediction import BaseRateGain
@@ -48,8 +49,17 @@ from lexppl.tabular.predictors import WORDS
 MOST_CLASSES = 12  # Classes of which a page shows rows
 
 
+SHOWN_NAMES = 6  # Classes that a line names
+DOES: Mapping[ImportanceKind, str] = {
+    SHARE: "gives each {} of a row a share of the importance",
+    STRENGTH: "lets each {} of a row through in part",
+    ATTRIBUTION: "gives each {} of a row a contribution, with its sign",
+}
+"""What an explainer whose masks do not select does with entries."""
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Report(ABC):
+class CommonReport:
     """What is reported of rows of any kind.
 
     Args:
@@ -69,25 +79,49 @@ class Report(ABC):
     judgement: Judgement
     warnings: tuple[str, ...]
 
+    entries: ClassVar[str] = "features"
+
     @cached_property
     def kind(self) -> ImportanceKind:
         """Kind of importance that the masks state."""
         return kind_of(self.posterior)
 
-    @abstractmethod
-    def files(self) -> dict[str, str]:
-        """Files and their meanings, the report first."""
+    @property
+    def target_text(self) -> str:
+        """The target and its classes."""
+        data = self.source.data
+        if data.class_names is None:
+            return f"{data.target_name!r} (a number)"
+        names, more = [str(name) for name in data.class_names], ""
+        if len(names) > SHOWN_NAMES:
+            more = f" … {len(names)} classes"
+        return f"{data.target_name!r} ({', '.join(names[:SHOWN_NAMES])}{more})"
 
-    def explainer_file(self) -> str:
-        """Meaning of the explainer's folder."""
+    def files(self, folder: Path) -> dict[str, str]:
+        """Files that are in the folder, and their meanings; the report first."""
         held = data_held_by(str(self.plan.imputer))
-        if held is None:
-            return "the fitted model"
-        return f"the fitted model; with the {self.plan.imputer} imputer it holds {held}"
+        with_data = f"; with the {self.plan.imputer} imputer it holds {held}"
+        words = {"entries": self.entries, "draws": self.options.draws}
+        words["held"] = "" if held is None else with_data
+        return {
+            name + "/" * (name == EXPLAINER): meaning.format(**words)
+            for name, meaning in MEANINGS.items()
+            if name == REPORT or (folder / name).exists()
+        }
+
+    def _fitted(self) -> str:
+        plan, sampler = self.plan, self.result.sampler
+        by = "" if plan.posterior is None else f", {plan.posterior.words}"
+        if sampler is None:
+            epochs = counted(plan.epochs, "epoch")
+            return f"{counted(plan.replicates, 'replicate')} of {epochs}{by}"
+        what = "chain" if sampler.are_chains else "set"
+        draws = counted(self.result.guides[0].draws, "draw")
+        return f"{counted(self.result.replicates, what)} of {draws}{by}"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class TableReport(Report):
+class TableReport(CommonReport):
     """What is reported of a table.
 
     Args:
@@ -116,71 +150,35 @@ class TableReport(Report):
         """What the explainer does with a row's features, in words."""
         if self.kind is PROBABILITY:
             return f"keeps {law_of(self.plan)}" + ", from the data" * (self.path is not None)
-        return {
-            SHARE: "gives each feature of a row a share of the importance",
-            STRENGTH: "lets each feature of a row through in part",
-            ATTRIBUTION: "gives each feature of a row a contribution, with its sign",
-        }[self.kind]
+        return DOES[self.kind].format("feature")
 
-    def files(self) -> dict[str, str]:
-        """Files and their meanings, the report first."""
-        details, has_gains = self.details, self.gains is not None
-        importance = "the ranked features, with intervals and agreement"
-        importance += ", their groups, gains and p-values" * has_gains
-        posterior = (
-            f"{self.options.draws} mask draws a row and replicate, given the row alone (prior) and "
-            "its response too (posterior), for ArviZ; with the rows' log-likelihood, their values, "
-            "and their gains where they are known"
-        )
-        groups = "the ranked groups, with intervals, agreement, gains and p-values"
-        directions = "which way each feature moves the prediction, by class and level"
-        path = "features kept and held-out log-likelihood at each penalty tried"
-        encoding = "how the table's columns became features"
-        every = (
-            ("report.html", True, ""),
-            ("groups.csv", has_gains, groups),
-            ("importance.csv", True, importance),
-            ("directions.csv", details.directions is not None, directions),
-            ("rows.csv", bool(details.rows), "the rows of this page, feature by feature"),
-            ("certified.csv", self.certified is not None, "features enough for each prediction"),
-            ("penalty_path.csv", self.path is not None, path),
-            ("posterior.nc", True, posterior),
-            ("explainer/", True, self.explainer_file()),
-            ("encoding.json", self.source.data.encoding is not None, encoding),
-        )
-        return {name: meaning for name, is_written, meaning in every if is_written}
+    @property
+    def rows(self) -> tuple[ExplainedRow, ...]:
+        """Single rows, feature by feature."""
+        return self.details.rows
 
-    def _fitted(self) -> str:
-        plan, sampler = self.plan, self.result.sampler
-        by = "" if plan.posterior is None else f", {plan.posterior.words}"
-        if sampler is None:
-            epochs = counted(plan.epochs, "epoch")
-            return f"{counted(plan.replicates, 'replicate')} of {epochs}{by}"
-        what = "chain" if sampler.are_chains else "set"
-        draws = counted(self.result.guides[0].draws, "draw")
-        return f"{counted(self.result.replicates, what)} of {draws}{by}"
+    @property
+    def hidden_by(self) -> str:
+        """What hidden features are replaced with, in words."""
+        return f"{self.plan.imputer}: {hidden_by(str(self.plan.imputer))}"
+
+    @property
+    def shape(self) -> str:
+        """Numbers of rows and features."""
+        data = self.source.data
+        return f"{len(data)} rows, {data.n_entries} features"
 
     def summary(self) -> list[str]:
         """What was done, in three lines, and the predictor where it is not the usual one."""
         data, plan = self.source.data, self.plan
         usual = self.predictor == WORDS[NETWORK]
         return [
-            f"{data.name}: {len(data)} rows, {data.n_entries} features, target {self.target_text}",
+            f"{data.name}: {self.shape}, target {self.target_text}",
             self.rows_text,
             f"{plan.method}: {self.explained_text}; {self.distribution}; {plan.imputer} "
             f"imputation; {self._fitted()}; seed {plan.seed}",
             *([] if usual else [f"predictor: {self.predictor}"]),
         ]
-
-    @property
-    def target_text(self) -> str:
-        """The target and its classes."""
-        data = self.source.data
-        if data.class_names is None:
-            return f"{data.target_name!r} (a number)"
-        names = [str(name) for name in data.class_names]
-        shown = ", ".join(names[:6]) + (f" … {len(names)} classes" if len(names) > 6 else "")
-        return f"{data.target_name!r} ({shown})"
 
     @property
     def rows_text(self) -> str:
@@ -244,7 +242,7 @@ class KeptSize:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class RowsReport(Report):
+class RowsReport(CommonReport):
     """What is reported of images or texts.
 
     Args:
@@ -264,7 +262,7 @@ class RowsReport(Report):
         return KeptSize.of(self.posterior)
 
     @property
-    def entries(self) -> str:
+    def entries(self) -> str:  # type: ignore[override]
         """Name of the entries in one word, such as "patches"."""
         return self.source.data.entries.partition(" of ")[0]
 
@@ -274,68 +272,51 @@ class RowsReport(Report):
         if not METHODS[self.plan.method].takes("imputer"):
             return "the method's own"
         name = str(self.plan.imputer)
-        known = OF_WORDS if self.source.are_texts else image_imputers()
-        return f"{name}: {known[name]}"
+        of_images = {} if self.source.are_texts else image_imputers()
+        return f"{name}: {of_images.get(name) or hidden_by(name)}"
 
     @property
     def distribution(self) -> str:
         """What the explainer does with a row's entries, in words."""
         plan, data = self.plan, self.source.data
         if self.kind is not PROBABILITY:
-            return {
-                SHARE: f"gives each of the {data.entries} of a row a share of the importance",
-                STRENGTH: f"lets each of the {data.entries} of a row through in part",
-                ATTRIBUTION: f"gives each of the {data.entries} of a row a contribution",
-            }[self.kind]
+            return DOES[self.kind].format(f"of the {data.entries}")
         if plan.k is not None:
             return f"keeps exactly {plan.k} of the {data.n_entries} {data.entries} of each row"
         if plan.penalty is None:
             return f"keeps some of the {data.entries} of each row"
         return f"keeps as many {data.entries} as are worth {plan.penalty:.3g} nats each"
 
-    def summary(self) -> list[str]:
-        """What was done, in three lines."""
-        source, data, plan = self.source, self.source.data, self.plan
-        names = ", ".join(data.class_names[:6])
-        if len(data.class_names) > 6:
-            names += f" … {len(data.class_names)} classes"
+    @property
+    def shape(self) -> str:
+        """Shape of a row, and number of entries."""
+        data = self.source.data
+        return f"{data.shape}; {data.n_entries} {data.entries}"
+
+    @property
+    def rows_text(self) -> str:
+        """Numbers of rows by their part."""
+        source, data = self.source, self.source.data
         valid = 0 if source.valid is None else len(source.valid)
         parts = (
             f"{len(source.train)} {data.rows}s to fit on, {valid} to choose the best epoch on, "
             f"{len(source.test)} held out"
         )
+        return parts + (f"; {data.left_out}" if data.left_out else "")
+
+    def summary(self) -> list[str]:
+        """What was done, in three lines."""
+        plan = self.plan
         imputed = METHODS[plan.method].takes("imputer")
         hidden = f"{plan.imputer} imputation; " if imputed else ""
         return [
-            f"{data.name}: {data.shape}; {data.n_entries} {data.entries}, target "
-            f"{data.target_name!r} ({names})",
-            parts + (f"; {data.left_out}" if data.left_out else ""),
-            f"{plan.method}: {self.distribution}; {hidden}"
-            f"{counted(plan.replicates, 'replicate')} of {counted(plan.epochs, 'epoch')}; seed "
-            f"{plan.seed}",
+            f"{self.source.data.name}: {self.shape}, target {self.target_text}",
+            self.rows_text,
+            f"{plan.method}: {self.distribution}; {hidden}{self._fitted()}; seed {plan.seed}",
         ]
 
-    def files(self) -> dict[str, str]:
-        """Files and their meanings, the report first."""
-        texts = self.source.are_texts
-        ranked = f"the {self.source.data.entries} by their row and column, with intervals"
-        if texts:
-            ranked = "the words by how much of them is kept, with intervals"
-        posterior = (
-            f"{self.options.draws} mask draws of each of {len(self.numbers[0])} held-out rows and "
-            "each replicate, for ArviZ; with their log-likelihood"
-        )
-        reading = "how many words of a text it reads, and which end of a longer one"
-        every = (
-            ("report.html", True, ""),
-            ("importance.csv", True, ranked),
-            ("rows.csv", bool(self.rows), "single rows, step by step"),
-            ("posterior.nc", True, posterior),
-            ("explainer/", True, self.explainer_file()),
-            ("vocabulary.json", texts, "the words that it knows, with their numbers"),
-            ("texts.json", texts, reading),
-        )
-        return {name: meaning for name, is_written, meaning in every if is_written}
+
+Report = TableReport | RowsReport
 
 
 @dataclass(frozen=True)

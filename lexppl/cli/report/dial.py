@@ -5,17 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from lexppl.cli.report.charts import Chart, Line
 from lexppl.cli.report.data import TableReport
-from lexppl.cli.report.sentences import FirstScreen, first_screen_of
-from lexppl.cli.results.penalties import AllPenalties, AtPenalty
+from lexppl.cli.report.sentences import FirstScreen, first_screen
+from lexppl.cli.results.penalties import LEAST_KEPT, AllPenalties, AtPenalty
 from lexppl.cli.results.scores import ScoreRow
-from lexppl.evaluation.penalty_path import PenaltyPath
 from lexppl.explanation.reading.sentences import ReadGroup, plain
-from lexppl.summary import number_text
 
-MOST_GROUPS, MOST_OF_ROW = 20, 12  # Most groups listed at a penalty, and of a row
-LEAST_KEPT = 0.05  # Least probability of a listed group
+MOST_GROUPS = 20  # Most groups listed at a penalty
 LABELS = {
     "accuracy": ("right", 100.0, 1, " %"),
     "r2": ("R²", 1.0, 3, ""),
@@ -36,26 +32,10 @@ def dial_data(report: TableReport) -> dict[str, Any] | None:
     penalties = report.penalties
     if penalties is None:
         return None
-    screen = first_screen_of(report)
+    screen = first_screen(report)
     each = [_setting(report, screen, penalties, one) for one in penalties.each[::-1]]
-    every = zip(penalties.numbers, penalties.observed, penalties.values, strict=True)
-    rows = [{"number": n, "observed": seen, "values": dict(values)} for n, seen, values in every]
     chosen, total = len(each) - 1 - penalties.chosen, len(report.source.data)
-    return {"settings": each, "chosen": chosen, "rows": rows, "total": total}
-
-
-def dial_chart(path: PenaltyPath) -> str:
-    """Held-out log-likelihood against the number of features kept."""
-    table = path.table.sort_values("size")
-    size, fit = table["size"], table["log_likelihood"]
-    line = Line(size.tolist(), fit.tolist(), "first", errors=table["error"].tolist(), points=True)
-    return Chart(
-        [line],
-        "features that a row keeps, mean",
-        "log-likelihood, nats a row",
-        "Held-out log-likelihood against the number of features kept",
-        (float(size[path.index]), float(fit[path.index]), "in use"),
-    ).svg()
+    return {"settings": each, "chosen": chosen, "rows": penalties.rows, "total": total}
 
 
 def _setting(
@@ -77,7 +57,7 @@ def _setting(
         "sentence": plain(screen.reading(read)),
         "scores": _scores(one.score),
         "groups": [[name, *(round(v, 5) for v in kept[name])] for name in order[:MOST_GROUPS]],
-        "rows": _rows(report, penalties, one),
+        "rows": one.rows,
     }
 
 
@@ -89,30 +69,4 @@ def _scores(score: ScoreRow) -> list[list[str]]:
             more = "" if math.isnan(spread) else f"± {scale * spread:.{digits}f}"
             value = f"{scale * score.figures[name]:.{digits}f}{unit}"
             found.append([label, value.replace("-0.000", "0.000").replace("-", "−"), more])
-    return found
-
-
-def _rows(report: TableReport, penalties: AllPenalties, one: AtPenalty) -> list[dict[str, Any]]:
-    classes, names, rows = report.source.data.class_names, penalties.groups.names, one.rows
-    found = []
-    for place in range(len(penalties.numbers)):
-        each = rows.kept[place]
-        order = [k for k in each.argsort()[::-1][:MOST_OF_ROW] if each[k] >= LEAST_KEPT]
-        totals = rows.totals[place].tolist()
-        steps = [names[k] for k in rows.order[place]]
-        named = ["base rate", "all hidden", *steps, "all others"][: len(totals)]
-        if rows.label is None or classes is None:
-            shown = [number_text(total, report.source.target_scale) for total in totals]
-            predicted = shown[-1]
-        else:
-            shown = [f"{math.exp(total):.2f}" for total in totals]
-            predicted = f"{classes[int(rows.label[place])]} ({shown[-1]})"
-        found.append(
-            {
-                "predicted": predicted,
-                "kept": [[names[k], round(float(each[k]), 5)] for k in order],
-                "steps": [list(pair) for pair in zip(named, shown, strict=True)],
-                "closest": [int(k) for k in rows.closest[place] if k >= 0],
-            }
-        )
     return found

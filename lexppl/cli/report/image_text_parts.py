@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from markupsafe import Markup
 from matplotlib import colormaps
 from matplotlib.image import imsave
 from numpy.typing import NDArray
@@ -40,6 +41,7 @@ from lexppl.plots.images import (
     value_ends,
     widest_of,
 )
+from lexppl.plots.texts import highlighted_text
 
 LARGEST = 224  # Longest side in pixels; larger images are shrunk
 GAP = 0.04  # Between two images of a tile, in shares of their width
@@ -214,7 +216,6 @@ class _Maps:
 
 
 TEXTS_PER_CLASS = 2  # Right rows, and wrong ones, of each class
-SHADES = 5
 MOST_WORDS = 400  # Words of a text that a page shows
 UNKNOWN_WORDS = "(unknown words)"
 
@@ -228,23 +229,19 @@ def text_parts(
         words: of each row, in the order of its entries; further entries are padding.
         selected: names of rows.
     """
-    means = mask_means(posterior)
-    values = means.values.mean(0, dtype=np.float64)
     kind, names = kind_of(posterior), list(masks_of(posterior)["row"].values)
     outcomes = row_outcomes(posterior)
     groups = shown_rows(outcomes, TEXTS_PER_CLASS)
     if len(selected):
         groups = [RowGroup("Selected rows", tuple(chosen_rows(names, selected))), *groups]
-    own = [each[: len(written)] for each, written in zip(values, words, strict=True)]
-    most = kind.end(np.concatenate(own))
 
     def row(place: int) -> dict[str, Any]:
-        title = row_title(names[place])
+        title, shown = row_title(names[place]), words[place][:MOST_WORDS]
         return {
             "title": title[0].upper() + title[1:],
             "prediction": ", ".join([title, *outcomes[place].lines()]),
-            "words": shaded(words[place][:MOST_WORDS], values[place], most),
-            "left_out": max(0, len(words[place]) - MOST_WORDS),
+            "text": Markup(highlighted_text(posterior, names[place], shown).html),
+            "left_out": len(words[place]) - len(shown),
         }
 
     return {
@@ -255,22 +252,6 @@ def text_parts(
         "signed": kind is ATTRIBUTION,
         "meaning": kind.meaning.replace("the feature", "the word"),
     }
-
-
-def shaded(words: Sequence[str], values: NDArray[Any], most: float) -> list[dict[str, str]]:
-    """Words with their values and shades, w1 (faint) to w5, o1 to o5 of negative ones.
-
-    Example:
-        >>> words = shaded(["a", "good", "film"], np.array([0.02, 0.95, -0.5]), 1.0)
-        >>> [(word["text"], word["shade"]) for word in words]
-        [('a', ''), ('good', 'w5'), ('film', 'o2')]
-    """
-    found = []
-    for word, value in zip(words, values, strict=False):
-        level = min(SHADES, int(np.ceil(SHADES * abs(value) / most - 0.5)))
-        shade = f"{'w' if value > 0 else 'o'}{level}" if level > 0 else ""
-        found.append({"text": str(word), "value": f"{value:.2f}", "shade": shade})
-    return found
 
 
 def ranked_words(

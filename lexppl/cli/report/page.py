@@ -1,4 +1,4 @@
-"""The report of a table as one HTML page, and what the pages of all kinds share."""
+"""The report as one HTML page."""
 
 import importlib.metadata
 import platform
@@ -8,15 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+import matplotlib.pyplot as plt
 import numpy as np
 from markupsafe import Markup
 
-from lexppl.choices.imputers import hidden_by
 from lexppl.choices.methods import METHODS
 from lexppl.choices.settings import NETWORK
-from lexppl.cli.report.charts import SHOWN_ROWS, pictures
-from lexppl.cli.report.data import Report, TableReport
-from lexppl.cli.report.dial import dial_chart, dial_data
+from lexppl.cli.image_text_rows import written_words
+from lexppl.cli.options.plan_options import law_of
+from lexppl.cli.report.charts import SHOWN_ROWS, dial_figure, fit_figures, rows_figures
+from lexppl.cli.report.data import Report, RowsReport, TableReport
+from lexppl.cli.report.dial import dial_data
+from lexppl.cli.report.image_text_parts import image_parts, text_parts
+from lexppl.cli.report.printed import WORD_HEAD, ranking_title, word_cells
 from lexppl.cli.report.ranking import (
     CLEAR,
     INTERVAL,
@@ -25,29 +29,39 @@ from lexppl.cli.report.ranking import (
     direction_target,
     ranking_bars,
 )
-from lexppl.cli.report.sentences import consistency, draws_text, first_screen_of, reading
+from lexppl.cli.report.sentences import (
+    consistency,
+    draws_text,
+    first_screen,
+    gain_meaning,
+    posterior_meaning,
+)
 from lexppl.cli.results.encoded_choice import QUESTION
 from lexppl.cli.results.scores import score_cells
 from lexppl.cli.results.single_rows import row_block
+from lexppl.data.texts import TextDataset
 from lexppl.evaluation.effects import LEAST_KEPT
 from lexppl.evaluation.penalty_path import WITHIN
-from lexppl.explanation.reading.masks import masks_of
+from lexppl.explanation.reading.masks import PROBABILITY, masks_of
 from lexppl.explanation.reading.sentences import html
 from lexppl.summary import counted
 from lexppl.tabular.fit_plan import FitPlan
 
 HEAD = ("start.html", "styles.css")
-TABLE = (
+PAGE = (
     *HEAD,
+    "maps.css",
     "opening.html",
     "dial.html",
+    "words.html",
     "ranking.html",
+    "part.html",
     "single_rows.html",
     "heat_map.html",
     "choice.html",
     "closing.html",
 )
-FIRST_FEATURES = 15  # Features of the ranking that are seen at once
+FIRST_FEATURES, SHOWN_WORDS = 15, 30  # Of a ranking that are seen at once
 VERSIONS = ("lexppl", "torch", "pyro-ppl", "numpy", "scikit-learn", "arviz")
 
 
@@ -61,66 +75,111 @@ def rendered(*parts: str, **context: Any) -> Markup:
     return Markup(environment.from_string(text).render(**context))
 
 
-def write_report(report: TableReport, path: Path) -> None:
+def write_report(report: Report, path: Path) -> None:
     """Write the report as one HTML file."""
-    path.write_text(rendered(*TABLE, **_context(report)), encoding="utf-8")
+    plt.switch_backend("svg")  # On a desktop a figure would else open a window.
+    context = _shared(report, path.parent)
+    context |= _of_table(report) if isinstance(report, TableReport) else _of_rows(report)
+    path.write_text(rendered(*PAGE, **context), encoding="utf-8")
 
 
-def shared_context(report: Report, entries: str, figure: str) -> dict[str, Any]:
-    """Context of the templates that pages of all kinds share."""
-    data = report.source.data
-    head, rows = score_cells(report.judgement.scores, entries)
+def _shared(report: Report, folder: Path) -> dict[str, Any]:
+    """Context of the templates for rows of any kind."""
+    data, scores, entries = report.source.data, report.judgement.scores, report.entries
+    figure = "R²" if data.class_names is None else "accuracy"
+    head, rows = score_cells(scores, entries)
     return {
         "version": importlib.metadata.version("lexppl"),
         "title": f"What predicts {data.target_name} in {data.name}",
+        "answers": [(q, html(answer)) for q, answer in first_screen(report).answers()],
         "decisions": getattr(report.source, "decisions", ()),
         "warnings": report.warnings,
+        "single_rows": [row_block(row) for row in report.rows],
+        "selects": report.kind is PROBABILITY,
+        "distribution": report.distribution,
+        "hidden": report.hidden_by.partition(": ")[2] or report.hidden_by,
+        "replicates": report.plan.replicates,
         "scores": {"head": head, "rows": [_with_spreads(line) for line in rows]},
         "classes_scored": len(data.class_names or ()),
-        "judged": any(row.who.startswith("EVAL-X") for row in report.judgement.scores),
+        "judged": any(row.who.startswith("EVAL-X") for row in scores),
         "entries": entries,
         "figure": figure,
         "curve": report.judgement.curve,
+        "pictures": fit_figures(report.judgement.curve, report.result.history, figure),
         "validated": bool(np.isfinite(report.result.history.valid).any()),
         "black_box": report.options.black_box,
         "command": shlex.join(report.command),
-        "files": [(name, meaning) for name, meaning in report.files().items() if meaning],
+        "settings": _settings(report),
+        "files": [(name, meaning) for name, meaning in report.files(folder).items() if meaning],
     }
 
 
-def _context(report: TableReport) -> dict[str, Any]:
+def _of_table(report: TableReport) -> dict[str, Any]:
     data, path, bars = report.source.data, report.path, ranking_bars(report)
-    figure = "R²" if data.class_names is None else "accuracy"
+    plan, in_folds, gains = report.plan, report.source.fold is not None, report.gains
     return {
-        **shared_context(report, "features", figure),
         "subtitle": report.summary()[0],
-        "answers": [(q, html(answer)) for q, answer in first_screen_of(report).answers()],
         "dial": dial_data(report),
-        "dial_chart": path and dial_chart(path),
+        "dial_chart": path and dial_figure(path),
         "labels": data.class_names is not None,
-        "replicates": report.plan.replicates,
         "kind": report.kind,
         "consistency": consistency(report),
-        "span": RANGE if report.source.fold is not None else INTERVAL,
-        "gains": report.gains is not None,
+        "span": RANGE if in_folds else INTERVAL,
+        "in_folds": in_folds,
+        "law": law_of(plan),
+        "method": METHODS[plan.method].summary,
+        "posterior_meaning": plan.posterior and posterior_meaning(report),
+        "gains": gains is not None,
+        "gain_meaning": gains and gain_meaning(gains),
         "about": direction_target(report) if report.details.directions is not None else None,
         "first_features": bars[:FIRST_FEATURES],
         "more_features": bars[FIRST_FEATURES:],
         "clear": f"{CLEAR:g}",
         "least_kept": f"{LEAST_KEPT:g}",
         "classes": class_table(report),
-        "single_rows": [row_block(row) for row in report.details.rows],
-        "reading": reading(report),
         "question": QUESTION,
         "choice": report.choice.answer(),
         "rows_shown": min(SHOWN_ROWS, len(masks_of(report.posterior)["row"])),
-        "pictures": pictures(report, figure),
+        "maps": rows_figures(report),
         "path": path,
         "within": f"{WITHIN:g}",
-        "settings": _settings(report),
         "snippet": "table",
         "encoded": data.encoding is not None,
     }
+
+
+def _of_rows(report: RowsReport) -> dict[str, Any]:
+    context: dict[str, Any] = {
+        "subtitle": " · ".join(report.summary()[1:]),
+        "part": _part(report),
+        "row": report.source.data.rows,
+    }
+    if not report.source.are_texts:
+        row = report.rows[0].number if report.rows else report.numbers[0][0]
+        return context | {"single_rows": (), "snippet": "patches", "first_row": row}
+    return context | {
+        "word_head": WORD_HEAD,
+        "words": word_cells(report.ranking[:SHOWN_WORDS]),
+        "words_title": ranking_title(report),
+        "snippet": "words",
+    }
+
+
+def _part(report: RowsReport) -> Markup:
+    """The images or the texts themselves."""
+    (first, requested), source = report.numbers, report.source
+    if not isinstance(source.test, TextDataset):
+        shown = [row.number for row in report.rows]
+        parts = image_parts(report.posterior, () if requested else shown)
+        if report.requested is not None:
+            parts["rows"] = image_parts(report.requested, requested)["rows"]
+        return rendered("image_part.html", parts=parts)
+    texts = text_parts(report.posterior, source.test.words[: len(first)])
+    if report.requested is not None:
+        words = written_words(source.by_number(requested))
+        own = text_parts(report.requested, words, requested)
+        texts["groups"] = [own["groups"][0], *texts["groups"]]
+    return rendered("text_part.html", parts=texts)
 
 
 def _with_spreads(line: list[str]) -> list[Any]:
@@ -129,72 +188,62 @@ def _with_spreads(line: list[str]) -> list[Any]:
     return [line[0], *({"value": value, "spread": spread} for value, _, spread in figures)]
 
 
-def objective(plan: FitPlan) -> str:
-    """What is maximised, in words."""
-    if not METHODS[plan.method].takes("imputations"):
-        return METHODS[plan.method].summary
-    return (
-        f"annealed nested bound, {counted(plan.masks or 1, 'mask')} × "
-        f"{counted(plan.imputations or 1, 'imputation')}"
-    )
-
-
-def _settings(report: TableReport) -> list[tuple[str, str]]:
-    data, plan, result = report.source.data, report.plan, report.result
-    sampler, history, black_box = result.sampler, result.history, report.options.black_box
+def _settings(report: Report) -> list[tuple[str, str]]:
+    """What was run, by name."""
+    plan, result, options = report.plan, report.result, report.options
+    table = report if isinstance(report, TableReport) else None
+    sampler, history, black_box = result.sampler, result.history, options.black_box
     own_rate = None if plan.rate_given else METHODS[plan.method].own_rate
-    networks = f"selector {_widths(plan.hidden)}, ReLU"
-    if plan.predictor_kind == NETWORK:
-        predictor = _widths(plan.own_predictor_hidden)
-        networks = f"selector {_widths(plan.hidden)}, predictor {predictor}, ReLU"
     fit = (
         f"{counted(len(history), 'epoch')} of batches of {plan.batch_size}, Adam at "
         f"{own_rate or format(plan.learning_rate, 'g')}, weight decay {plan.weight_decay:g}; "
         f"{float(history.seconds.sum()):.0f} s"
     )
-    best = ", ".join(str(int(epoch) + 1) for epoch in result.best_epoch)
-    kept = ("epoch kept", "the last" if plan.penalties else best)
-    if sampler is not None:
-        fit = draws_text(report)
-        kept = ("posterior", sampler.summary or "independent draws")
-    settings = [
-        ("data", f"{report.options.data}: {len(data)} rows, {data.n_entries} features"),
-        ("target", report.target_text),
-        ("rows", report.rows_text),
-        ("regime", f"{plan.regime.value}: {report.explained_text}"),
-        ("masks", report.distribution),
-        ("hidden features", f"{plan.imputer}: {hidden_by(str(plan.imputer))}"),
-        ("networks", networks),
-        ("predictor", report.predictor),
-        ("objective", objective(plan)),
-        ("fit", fit),
-        kept,
-        ("replicates" if sampler is None else "chains", str(plan.replicates)),
-        *run_settings(report),
-    ]
-    if plan.posterior is not None:
-        settings.insert(5, ("weights", plan.posterior.words))
-    if isinstance(plan.penalty, float):
-        chosen = ""
-        if (path := report.path) is not None:
-            low, high = path.fitted.penalty_range
-            chosen = f", from the data; one fit of all from {low:.2g} to {high:.2g}"
-        settings.insert(5, ("penalty", f"λ = {plan.penalty:.3g} nats{chosen}"))
-    if black_box is not None:
-        settings.insert(3, ("black box", f"{black_box}: {report.calls}"))
-    return settings
-
-
-def run_settings(report: Report) -> list[tuple[str, str]]:
-    """Seed, draws, device and versions."""
+    best = "the last"
+    if not plan.penalties:
+        best = ", ".join(str(int(epoch) + 1) for epoch in result.best_epoch)
+    penalty = f"λ = {plan.penalty:.3g} nats" if isinstance(plan.penalty, float) else None
+    if table and penalty and table.path is not None:
+        low, high = table.path.fitted.penalty_range
+        penalty += f", from the data; one fit of all from {low:.2g} to {high:.2g}"
+    objective = METHODS[plan.method].summary
+    if METHODS[plan.method].takes("imputations"):
+        objective = (
+            f"annealed nested bound, {counted(plan.masks or 1, 'mask')} × "
+            f"{counted(plan.imputations or 1, 'imputation')}"
+        )
     versions = ", ".join(f"{name} {_version(name)}" for name in VERSIONS)
-    return [
-        ("seed", str(report.plan.seed)),
-        ("mask draws a row", str(report.options.draws)),
-        ("device", report.options.device),
-        ("versions", versions),
-        ("Python", f"{platform.python_version()} on {platform.system()} {platform.machine()}"),
-    ]
+    named = {
+        "data": f"{options.data}: {report.shape}",
+        "target": report.target_text,
+        "rows": report.rows_text,
+        "black box": table and black_box and f"{black_box}: {table.calls}",
+        "regime": table and f"{plan.regime.value}: {table.explained_text}",
+        "masks": report.distribution,
+        "penalty": penalty,
+        "weights": plan.posterior and plan.posterior.words,
+        f"hidden {report.entries}": report.hidden_by,
+        "networks": _networks(plan) if table else repr(report.source.architecture),
+        "predictor": table and table.predictor,
+        "objective": objective,
+        "fit": fit if sampler is None else draws_text(report),
+        "epoch kept": best if sampler is None else None,
+        "posterior": sampler and (sampler.summary or "independent draws"),
+        "replicates" if sampler is None else "chains": str(plan.replicates),
+        "seed": str(plan.seed),
+        "mask draws a row": str(options.draws),
+        "device": options.device,
+        "versions": versions,
+        "Python": f"{platform.python_version()} on {platform.system()} {platform.machine()}",
+    }
+    return [(name, str(value)) for name, value in named.items() if value is not None]
+
+
+def _networks(plan: FitPlan) -> str:
+    predictor = ""
+    if plan.predictor_kind == NETWORK:
+        predictor = f", predictor {_widths(plan.own_predictor_hidden)}"
+    return f"selector {_widths(plan.hidden)}{predictor}, ReLU"
 
 
 def _widths(widths: Sequence[int]) -> str:

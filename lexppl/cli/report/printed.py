@@ -1,18 +1,18 @@
 """What `lexppl explain` prints."""
 
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
 
-from lexppl.cli.report.data import Report, RowsReport, TableReport
-from lexppl.cli.report.ranking import ranked_features, ranked_lines, ranking_head
-from lexppl.cli.report.sentences import consistency, first_screen_of, gain_meaning, printed_interval
+from lexppl.cli.report.data import Report, TableReport
+from lexppl.cli.report.ranking import ranked_lines, ranking_cells, ranking_head
+from lexppl.cli.report.sentences import consistency, first_screen, gain_meaning, posterior_meaning
 from lexppl.cli.results.encoded_choice import QUESTION
 from lexppl.cli.results.scores import score_cells
 from lexppl.cli.results.single_rows import row_text
-from lexppl.cli.terminal import show, text_table
-from lexppl.explanation.reading.masks import PROBABILITY
+from lexppl.cli.terminal import IMPORTANCE, show, text_table
 from lexppl.explanation.reading.sentences import plain
 
 SHOWN = 20  # Lines of a ranking
@@ -20,97 +20,70 @@ SHOWN_KEPT = 0.05  # Least of a word that shows and has a class
 WORD_HEAD = ("word", "kept", "95 % interval", "in the texts", "share kept", "mostly in")
 
 
-def print_table_report(report: TableReport, folder: Path) -> None:
-    """Print a table's report; its single rows if --row was typed."""
+def print_report(report: Report, folder: Path) -> None:
+    """Print a report; its single rows if --row was typed."""
     show("\n".join(report.summary()))
-    for question, answer in first_screen_of(report).answers():
+    for question, answer in first_screen(report).answers():
         show(f"\n{question}\n{_indented(plain(answer))}")
-    show()
-    kind, gains = report.kind, report.gains
-    ranking = ranked_lines(report.ranking, None if gains is None else gains.groups)
-    what = f"Ranked features: {kind.meaning}"
-    if gains is not None:
-        what = (
-            f"Ranked groups of features: gain, and what they say alone, in nats, and {kind.meaning}"
-        )
-    show(f"{what}, mean over held-out rows")
-    in_folds = report.source.fold is not None
-    head = ranking_head(kind, gains is not None, consistency(report), in_folds=in_folds)
-    show(text_table(head, [feature.cells for feature in ranking[:SHOWN]]))
-    more = len(ranking) - SHOWN
+    show(f"\n{ranking_title(report)}")
+    head, cells = _ranking(report)
+    show(text_table(head, cells[:SHOWN]))
+    more = len(cells) - SHOWN
     if more > 0:
-        show(f"  … and {more} more in {folder / 'importance.csv'}")
-    if gains is not None:
-        show(_indented(gain_meaning(gains)))
-    if report.plan.posterior is not None:
-        show(f"  {printed_interval(report)}")
-    for row in report.details.rows if report.options.row else ():
-        show(f"\n{row_text(row)}")
-    if report.calls is not None:
-        show(f"\n{_indented(report.calls)}")
-    _print_scores(report, "features", len(report.source.test_rows))
-    leak = report.choice.answer()
-    if leak is not None:
-        show(f"{QUESTION}\n{_indented(leak)}")
-    show(f"\nWritten to {folder}: {', '.join(report.files())}")
-
-
-def print_rows_report(report: RowsReport, folder: Path) -> None:
-    """Print the report of images or texts; its single rows if --row was typed."""
-    show("\n".join(report.summary()))
-    show()
-    if report.kind is PROBABILITY:
-        show(f"{size_line(report)}\n")
-    show(ranking_title(report))
-    if report.source.are_texts:
-        show(text_table(WORD_HEAD, word_cells(report.ranking, SHOWN)))
-    else:
-        ranking = ranked_features(report.ranking)[:SHOWN]
-        head = ranking_head(report.kind, False)
-        show(text_table(["row and column", *head[1:]], [one.cells for one in ranking]))
-    more = len(report.ranking) - SHOWN
-    if more > 0:
-        show(f"  … and {more:,} more in {folder / 'importance.csv'}")
+        show(f"  … and {more:,} more in {folder / IMPORTANCE}")
+    table = report if isinstance(report, TableReport) else None
+    if table and table.gains is not None:
+        show(_indented(gain_meaning(table.gains)))
+    if table and table.plan.posterior is not None:
+        show(_indented(posterior_meaning(table)))
     for row in report.rows if report.options.row else ():
         show(f"\n{row_text(row)}")
-    _print_scores(report, report.entries, len(report.source.test))
-    show(f"\nWritten to {folder}: {', '.join(report.files())}")
+    if table and table.calls is not None:
+        show(f"\n{_indented(table.calls)}")
+    held_out = "Rows held out from the explainer" if report.options.black_box else "Held-out rows"
+    show(f"\n{held_out}: {len(report.source.test.y)}")
+    show(text_table(*score_cells(report.judgement.scores, report.entries)))
+    if table and (leak := table.choice.answer()) is not None:
+        show(f"{QUESTION}\n{_indented(leak)}")
+    show(f"\nWritten to {folder}: {', '.join(report.files(folder))}")
 
 
-def _print_scores(report: Report, entries: str, rows: int) -> None:
-    black_box = report.options.black_box
-    show(f"\n{'Rows held out from the explainer' if black_box else 'Held-out rows'}: {rows}")
-    show(text_table(*score_cells(report.judgement.scores, entries)))
-
-
-def size_line(report: RowsReport) -> str:
-    """Sentence with the number of entries that a row keeps."""
-    size, data = report.size, report.source.data
-    row = f"{'An' if data.rows[0] in 'aeiou' else 'A'} {data.rows}"
-    if report.plan.k is not None:
-        fewer = ", and one of fewer all it has" if report.source.are_texts else ""
-        return f"{row} keeps {report.plan.k} of {data.n_entries} {data.entries}{fewer}."
-    return (
-        f"{row} keeps {size.mean:.1f} of {data.n_entries} {data.entries} on average "
-        f"({size.interval}; nine in ten keep {size.few:.0f} to {size.many:.0f})."
-    )
-
-
-def ranking_title(report: RowsReport) -> str:
+def ranking_title(report: Report) -> str:
     """Title of the ranking."""
-    if report.source.are_texts:
-        count = len(report.source.test)
+    meaning, source = report.kind.meaning, report.source
+    if isinstance(report, TableReport):
+        what = f"Ranked features: {meaning}"
+        if report.gains is not None:
+            what = (
+                f"Ranked groups of features: gain, and what they say alone, in nats, and {meaning}"
+            )
+        return f"{what}, mean over held-out rows"
+    if source.are_texts:
         return (
-            f"Words by how much is kept of them for how often they are in {count:,} held-out texts"
+            "Words by how much is kept of them for how often they are in "
+            f"{len(source.test):,} held-out texts"
         )
-    meaning = report.kind.meaning.replace("the feature", "it")
-    return f"Ranked {report.source.data.entries}, by {meaning}, mean over held-out images"
+    meaning = meaning.replace("the feature", "it")
+    return f"Ranked {source.data.entries}, by {meaning}, mean over held-out images"
 
 
-def word_cells(ranking: pd.DataFrame, count: int) -> list[list[str]]:
-    """The first words as cells of a table."""
+def _ranking(report: Report) -> tuple[Sequence[str], list[list[str]]]:
+    """Head and lines of the ranking."""
+    if isinstance(report, TableReport):
+        gains, in_folds = report.gains, report.source.fold is not None
+        lines = ranked_lines(report.ranking, None if gains is None else gains.groups)
+        head = ranking_head(report.kind, gains is not None, consistency(report), in_folds=in_folds)
+        return head, ranking_cells(lines)
+    if report.source.are_texts:
+        return WORD_HEAD, word_cells(report.ranking)
+    head = ["row and column", *ranking_head(report.kind, False)[1:]]
+    return head, ranking_cells(ranked_lines(report.ranking, None))
+
+
+def word_cells(ranking: pd.DataFrame) -> list[list[str]]:
+    """Words as cells of a table."""
     cells = []
-    for word, line in ranking.head(count).iterrows():
+    for word, line in ranking.iterrows():
         kept, lower, upper = float(line["kept"]), float(line["lower"]), float(line["upper"])
         cells.append(
             [

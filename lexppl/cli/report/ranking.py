@@ -1,11 +1,11 @@
 """The ranking line by line: bars, gains and directions."""
 
 import math
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from lexppl.cli.report.data import TableReport
 from lexppl.explanation.reading.masks import PROBABILITY, ImportanceKind
@@ -18,160 +18,102 @@ CLASS_FEATURES, MOST_CLASSES, MOST_LEVELS = 12, 6, 2
 """Features and classes of directions by class; levels that raise, and that lower."""
 
 
-@dataclass(frozen=True)
-class Gain:
-    """What a feature says beyond all others and alone, in nats a row, and whether it is found."""
-
-    mean: float
-    lower: float
-    upper: float
-    alone: float
-    alone_lower: float
-    alone_upper: float
-    found: bool
-
-    @property
-    def cells(self) -> list[str]:
-        """Gain and interval, what it says alone and interval, and whether it is found, as text.
-
-        Example:
-            >>> Gain(0.002, -0.01, 0.014, 0.32, 0.25, 0.39, True).cells
-            ['0.002', '-0.010 – 0.014', '0.320', '0.250 – 0.390', 'yes']
-        """
-        if math.isnan(self.mean):
-            return ["–"] * 5
-        values = self.mean, self.lower, self.upper, self.alone, self.alone_lower, self.alone_upper
-        texts = [f"{nats:.3f}".replace("-0.000", "0.000") for nats in values]
-        both = [texts[0], " – ".join(texts[1:3]), texts[3], " – ".join(texts[4:])]
-        return [*both, "yes" if self.found else "–"]
-
-
-@dataclass(frozen=True)
-class RankedFeature:
-    """A feature's line in the ranking; NaN where one replicate has no value, r̂ of chains as
-    `agreement`, no gain of masks that do not select."""
-
-    name: str
-    importance: float
-    lower: float
-    upper: float
-    agreement: float
-    gain: Gain | None = None
-    is_member: bool = False
-
-    @property
-    def interval(self) -> str:
-        """The 95 % interval, or the range of the fits."""
-        return "–" if math.isnan(self.lower) else f"{self.lower:.2f} – {self.upper:.2f}"
-
-    @property
-    def agreement_text(self) -> str:
-        """The agreement as it is printed."""
-        return "–" if math.isnan(self.agreement) else f"{self.agreement:.2f}"
-
-    @property
-    def cells(self) -> list[str]:
-        """Name, gain if there is one, importance, interval and agreement as text.
-
-        Example:
-            >>> RankedFeature("age", 0.912, 0.81, 1.0, 0.97).cells
-            ['age', '0.91', '0.81 – 1.00', '0.97']
-        """
-        gain = [] if self.gain is None else self.gain.cells
-        name = f"  {self.name}" if self.is_member else self.name
-        return [name, *gain, f"{self.importance:.2f}", self.interval, self.agreement_text]
+def ranked_lines(ranking: pd.DataFrame, groups: pd.DataFrame | None) -> pd.DataFrame:
+    """Groups by what they say, below each that is found its found and its most kept members;
+    features where there are no groups. Without replicates or gains a value is NaN."""
+    if groups is None:
+        return ranking.drop(columns="gain", errors="ignore").assign(member=False)
+    parts = []
+    for place, name in enumerate(groups.index):
+        parts.append(groups.iloc[[place]].assign(member=False))
+        if groups["members"].iloc[place] > 1 and groups["found"].iloc[place]:
+            members = ranking[ranking["group"] == name].assign(member=True)
+            order = np.lexsort((-members.iloc[:, 0], ~members["found"].to_numpy(dtype=bool)))
+            parts.append(members.iloc[order[:SHOWN_MEMBERS]])
+    return pd.concat(parts)
 
 
 def ranking_head(
     kind: ImportanceKind, gains: bool, consistency: str = "agreement", *, in_folds: bool = False
 ) -> list[str]:
-    """Heads of :attr:`RankedFeature.cells`."""
+    """Heads of :func:`ranking_cells`."""
     gain = ["gain", "interval", "alone", "interval", "found"] if gains else []
     span = RANGE if in_folds else INTERVAL
     return ["group" if gains else "feature", *gain, kind.name, span, consistency]
 
 
-def ranked_features(table: pd.DataFrame) -> list[RankedFeature]:
-    """Lines of a :func:`lexppl.explanation.selection_table`, with gains where it has them."""
-    last = "r_hat" if "r_hat" in table else "agreement"
-    values = table[[table.columns[0], "lower", "upper", last]].to_numpy(dtype=np.float64)
-    gains: list[Gain | None] = [None] * len(table)
-    if "gain" in table:
-        names = [f"{of}{end}" for of in ("gain", "first") for end in ("", "_lower", "_upper")]
-        each = table[names].to_numpy(dtype=np.float64).tolist()
-        found = table["found"].astype(bool).tolist()
-        gains = [
-            Gain(*of_group) for of_group in [(*e, f) for e, f in zip(each, found, strict=True)]
-        ]
-    return [
-        RankedFeature(str(name), importance, lower, upper, agreement, gain)
-        for name, (importance, lower, upper, agreement), gain in zip(
-            table.index, values.tolist(), gains, strict=True
-        )
-    ]
+def ranking_cells(lines: pd.DataFrame) -> list[list[str]]:
+    """Name, gain and what it says alone with their intervals and whether it is found, where there
+    are gains, importance, interval and agreement (or r̂ of chains) as text.
 
-
-def ranked_lines(ranking: pd.DataFrame, groups: pd.DataFrame | None) -> list[RankedFeature]:
-    """Groups by what they say, below each that is found its found and its most kept members;
-    features where there are no groups."""
-    if groups is None:
-        return ranked_features(ranking.drop(columns="gain", errors="ignore"))
-    lines = []
-    for group, several in zip(ranked_features(groups), groups["members"] > 1, strict=True):
-        lines.append(group)
-        if several and group.gain is not None and group.gain.found:
-            members = ranking[ranking["group"] == group.name]
-            order = np.lexsort((-members.iloc[:, 0], ~members["found"].to_numpy(dtype=bool)))
-            shown = ranked_features(members.iloc[order[:SHOWN_MEMBERS]])
-            lines += [replace(member, is_member=True) for member in shown]
-    return lines
+    Example:
+        >>> lines = pd.DataFrame({"kept": [0.912], "lower": [0.81], "upper": [1.0],
+        ...     "agreement": [np.nan], "member": [True]}, index=["age"])
+        >>> ranking_cells(lines)
+        [['  age', '0.91', '0.81 – 1.00', '–']]
+    """
+    last = "r_hat" if "r_hat" in lines else "agreement"
+    every = []
+    for name, line in zip(lines.index, lines.to_dict("records"), strict=True):
+        gain = []
+        if "gain" in lines:
+            for of in ("gain", "first"):
+                ends = line[of], line[f"{of}_lower"], line[f"{of}_upper"]
+                mean, *span = (f"{nats:.3f}".replace("-0.000", "0.000") for nats in ends)
+                gain += [mean, " – ".join(span)]
+            gain.append("yes" if line["found"] else "–")
+            gain = ["–"] * len(gain) if math.isnan(line["gain"]) else gain
+        known = f"{line['lower']:.2f} – {line['upper']:.2f}"
+        agree = "–" if math.isnan(line[last]) else f"{line[last]:.2f}"
+        mean = f"{line[str(lines.columns[0])]:.2f}"
+        span_text = "–" if math.isnan(line["lower"]) else known
+        every.append([f"{'  ' * line['member']}{name}", *gain, mean, span_text, agree])
+    return every
 
 
 def ranking_bars(report: TableReport) -> list[dict[str, Any]]:
     """Name, bar and cells of each line for the page: bars of gains from 0, or of the masks."""
-    every = ranked_lines(report.ranking, None if report.gains is None else report.gains.groups)
-    low, high = _ends(every, report.kind)
+    lines = ranked_lines(report.ranking, None if report.gains is None else report.gains.groups)
+    columns = [str(lines.columns[0]), "lower", "upper"]
+    if has_gains := "gain" in lines:
+        columns = ["gain", "gain_lower", "gain_upper"]
+    values = lines[columns].to_numpy(dtype=np.float64)
+    low, high = _ends(values, has_gains, report.kind)
     directions = direction_cells(report)
-    lines = []
-    for feature in every:
-        gain = feature.gain
-        value, lower, upper = (
-            (feature.importance, feature.lower, feature.upper)
-            if gain is None
-            else (float(np.nan_to_num(gain.mean)), gain.lower, gain.upper)
-        )
-        cells = [] if gain is None else [cell.replace("-", "−") for cell in gain.cells]
-        lines.append(
+    bars = []
+    rows = zip(lines.index, values.tolist(), ranking_cells(lines), strict=True)
+    for place, (name, (value, lower, upper), cells) in enumerate(rows):
+        value = float(np.nan_to_num(value))
+        *gain, importance, interval, agreement = cells[1:]
+        bars.append(
             {
-                "name": feature.name,
-                "is_member": feature.is_member,
-                "gain": cells,
-                "direction": directions.get(feature.name, "–") if directions else None,
-                "importance": f"{feature.importance:.2f}",
-                "interval": feature.interval,
-                "agreement": feature.agreement_text,
-                "lost": gain is not None and not gain.found,
+                "name": str(name),
+                "is_member": bool(lines["member"].iloc[place]),
+                "gain": [cell.replace("-", "−") for cell in gain],
+                "direction": directions.get(str(name), "–") if directions else None,
+                "importance": importance,
+                "interval": interval,
+                "agreement": agreement,
+                "lost": has_gains and not lines["found"].iloc[place],
                 "bar": _part(min(value, 0.0), max(value, 0.0), low, high),
                 "span": None if math.isnan(lower) else _part(lower, upper, low, high),
                 "zero": f"{100 * -low / (high - low):.1f}" if low < 0 else None,
             }
         )
-    return lines
+    return bars
 
 
-def _ends(every: list[RankedFeature], kind: ImportanceKind) -> tuple[float, float]:
-    """Values at the left and the right end of all bars."""
-    gains = [f.gain for f in every if f.gain is not None and not math.isnan(f.gain.mean)]
-    if not gains:
-        if kind is PROBABILITY:
-            return 0.0, 1.0
-        ends = [v for f in every for v in (f.importance, f.upper) if not math.isnan(v)]
-        return 0.0, max(*ends, 1e-9)
-    longest = max(*(abs(gain.mean) for gain in gains), 1e-9)
-    high = min(max(gain.upper for gain in gains), REACH * longest)
-    low = max(min(gain.lower for gain in gains), -REACH * longest / 3)
-    least = min(gain.mean for gain in gains)
-    return min(low, least, 0.0), max(high, *(gain.mean for gain in gains), 1e-9)
+def _ends(
+    values: NDArray[np.float64], has_gains: bool, kind: ImportanceKind
+) -> tuple[float, float]:
+    """Values at the left and the right end of all bars, of values with their intervals."""
+    mean, lower, upper = values[~np.isnan(values[:, 0])].T
+    if not has_gains or not len(mean):
+        return 0.0, 1.0 if kind is PROBABILITY else max(float(np.nanmax(values)), 1e-9)
+    longest = max(float(np.abs(mean).max()), 1e-9)
+    high = min(float(upper.max()), REACH * longest)
+    low = max(float(lower.min()), -REACH * longest / 3)
+    return min(low, float(mean.min()), 0.0), max(high, float(mean.max()), 1e-9)
 
 
 def _part(start: float, end: float, low: float, high: float) -> dict[str, str]:

@@ -4,47 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import torch
 from torch import Tensor
 
-from lexppl.choices.imputers import hidden_by
-from lexppl.choices.methods import METHODS
 from lexppl.choices.settings import POINTS, Regime
-from lexppl.cli.options.plan_options import law_of
-from lexppl.cli.report.data import TableReport
+from lexppl.cli.report.data import Report, RowsReport, TableReport
 from lexppl.cli.results.gains import JudgedGains
 from lexppl.cli.results.scores import BASE, EXPLAINER, FULL, ScoreRow
 from lexppl.explanation.reading.masks import PROBABILITY
-from lexppl.explanation.reading.sentences import BOLD, PLAIN, Reading, groups_read
-from lexppl.summary import counted
-
-
-def reading(report: TableReport) -> list[str]:
-    """How to read the ranking, a paragraph each."""
-    plan, kind, gains = report.plan, report.kind, report.gains
-    first = (
-        f"{METHODS[plan.method].summary}. For each row the explainer {report.distribution}. "
-        f"What is ranked is {kind.meaning}, averaged over rows."
-    )
-    if kind is PROBABILITY:
-        first = (
-            "For each row the explainer draws which features to keep, replaces the others with "
-            f"{hidden_by(str(plan.imputer))}, and predicts from the result. It was fitted to "
-            f"predict as well as it can while each row keeps {law_of(plan)}. A feature's "
-            "probability is how often it is kept: in between 0 and 1 it matters in some rows (see "
-            "the heat map), or it and another can stand in for each other."
-        )
-    second = (
-        "This is about prediction, not about cause. Of two features that say the same, an "
-        "explainer may take either; a low value does not mean that a feature is unrelated to the "
-        "target."
-    )
-    of_gains = [] if gains is None else [gain_meaning(gains)]
-    last = _of_replicates(report) if plan.posterior is None else _of_posterior(report)
-    return [first, *of_gains, second, last]
+from lexppl.explanation.reading.sentences import BOLD, NAMED, PLAIN, Reading, groups_read
+from lexppl.summary import counted, listed
 
 
 def gain_meaning(gains: JudgedGains) -> str:
@@ -69,29 +41,8 @@ def gain_meaning(gains: JudgedGains) -> str:
     )
 
 
-def _of_replicates(report: TableReport) -> str:
-    plan, kind = report.plan, report.kind
-    if plan.replicates == 1:
-        return "There is one replicate only: run it again with --replicates 5."
-    interval = (
-        f"The interval shows how much the {kind.label} differs between {plan.replicates} "
-        "replicates from different seeds: it speaks of the fit, not of the sample of rows. "
-    )
-    if report.source.fold is not None:
-        interval = (
-            f"Each of {plan.replicates} replicates was fitted to all but one of as many folds of "
-            "the rows, and explains the rows that it has not seen. The range is that "
-            f"of the {kind.label} of these fits: it is no interval for fits to other tables. "
-        )
-    return interval + (
-        "The agreement compares the spread of the draws within a replicate with the differences "
-        "between replicates, row by row: near 1 (say above .8) they keep the feature in the same "
-        "rows, near 0 each is sure, and they contradict each other. Replicates that have learned "
-        "nothing agree as well: see the held-out scores."
-    )
-
-
-def _of_posterior(report: TableReport) -> str:
+def posterior_meaning(report: TableReport) -> str:
+    """What the interval over a posterior of the weights is."""
     plan, result = report.plan, report.result
     words = "" if plan.posterior is None else plan.posterior.words
     if _are_points(report):
@@ -132,28 +83,13 @@ def consistency(report: TableReport) -> str:
     return "r̂" if "r_hat" in report.ranking else "agreement"
 
 
-def printed_interval(report: TableReport) -> str:
-    """Meaning of the printed interval and last column, of a posterior."""
-    if _are_points(report):
-        return (
-            f"interval over modes from several starts, {draws_text(report)}: how far fits agree, "
-            "and no posterior, which is wider"
-        )
-    text = f"interval over the posterior of the weights, {draws_text(report)}"
-    if "r_hat" in report.ranking:
-        return f"{text}; r̂ of chains that have converged is below 1.01"
-    if report.result.replicates > 1:
-        return f"{text}; agreement of fits from different seeds near 1: they agree"
-    return text
-
-
 def _are_points(report: TableReport) -> bool:
     """Whether the draws are modes of the posterior."""
     posterior = report.plan.posterior
     return posterior is not None and posterior.inference in POINTS
 
 
-def draws_text(report: TableReport) -> str:
+def draws_text(report: Report) -> str:
     """Sampler or guide, and number of draws."""
     result = report.result
     if result.sampler is None:
@@ -183,12 +119,14 @@ class FirstScreen(Reading):
     Args:
         behind: that it predicts worse than a predictor that sees everything, in words.
         certified: answer to :data:`ENOUGH`.
+        first: what predictions rest on, in place of what :attr:`groups` say.
         entries, row: names of features and rows.
     """
 
     scores: Sequence[ScoreRow] = ()
     behind: str = ""
     certified: str = ""
+    first: str = ""
     entries: str = "features"
     row: str = "row"
 
@@ -203,6 +141,10 @@ class FirstScreen(Reading):
             (question, first), *rest = found
             found = [(question, f"{self.behind[0].upper()}{self.behind[1:]}. {first}"), *rest]
         return found + ([(ENOUGH, self.certified)] if self.certified else [])
+
+    def rests_on(self) -> str:
+        """What is read, and what each group is worth."""
+        return self.first or super().rests_on()
 
     def quality(self) -> str:
         """Share of right rows, or of the variance, beside all features and none."""
@@ -306,28 +248,62 @@ def _hundredths(share: float) -> str:
     return "0" if text == "−0" else text
 
 
-def first_screen_of(report: TableReport) -> FirstScreen:
-    """Numbers of a table's first screen."""
-    data, gains, plan = report.source.data, report.gains, report.plan
-    names, posterior = data.class_names, plan.posterior is not None
-    learning = report.learning
-    return FirstScreen(
-        OUTPUTS.get(plan.regime, str(data.target_name)),
-        groups_read(report.ranking, None if gains is None else gains.groups),
-        data.n_entries,
-        len(report.source.test_rows) if gains is None else gains.rows,
+def first_screen(report: Report) -> FirstScreen:
+    """Numbers of a first screen."""
+    source, plan, scores = report.source, report.plan, report.judgement.scores
+    names, posterior = source.data.class_names, plan.posterior is not None
+    screen = FirstScreen(
+        OUTPUTS.get(plan.regime, str(source.data.target_name)),
+        (),
+        source.data.n_entries,
+        len(source.test.y),
         report.result.replicates,
-        report.source.fold is not None,
-        None if gains is None else _rate(gains.rate),
-        None if learning is None else learning.shown,
-        math.nan if gains is None else float(gains.groups["error"].iloc[0]),
-        None if names is None else commonest(report.source.train.y, names),
+        base=None if names is None else commonest(source.train.y, names),
         selects=report.kind is PROBABILITY,
         posterior=posterior,
         of_model=plan.regime.post_hoc,
-        scores=report.judgement.scores,
-        certified="" if report.certified is None else report.certified.answer(),
+        scores=scores,
+    )
+    if isinstance(report, RowsReport):
+        first = _rests_on(report)
+        return replace(screen, first=first, entries=report.entries, row=source.data.rows)
+    gains, learning, certified = report.gains, report.learning, report.certified
+    screen = replace(
+        screen,
+        groups=groups_read(report.ranking, None if gains is None else gains.groups),
+        in_folds=source.fold is not None,
+        learned=None if learning is None else learning.shown,
+        certified="" if certified is None else certified.answer(),
         behind="" if plan.regime.post_hoc else report.judgement.behind,
+    )
+    if gains is None:
+        return screen
+    error = float(gains.groups["error"].iloc[0])
+    return replace(screen, rows=gains.rows, rate=_rate(gains.rate), error=error)
+
+
+def _rests_on(report: RowsReport) -> str:
+    """What predictions of images or texts rest on."""
+    target = report.source.data.target_name
+    sentence = f"What matters to predict {target}, by the {report.kind.label}."
+    if report.kind is PROBABILITY:
+        sentence = f"To predict {target}, {_size(report)}"
+    if report.source.are_texts:
+        words = listed(f"{BOLD}{word}{PLAIN}" for word in report.ranking.index[:NAMED])
+        sentence += f" For how often they occur, most is kept of the words {words}."
+    return sentence
+
+
+def _size(report: RowsReport) -> str:
+    """Number of entries that a row keeps."""
+    size, data = report.size, report.source.data
+    row = f"{'an' if data.rows[0] in 'aeiou' else 'a'} {data.rows}"
+    if report.plan.k is not None:
+        fewer = ", and one of fewer all it has" if report.source.are_texts else ""
+        return f"{row} keeps {report.plan.k} of {data.n_entries} {data.entries}{fewer}."
+    return (
+        f"{row} keeps {size.mean:.1f} of {data.n_entries} {data.entries} on average "
+        f"({size.interval}; nine in ten keep {size.few:.0f} to {size.many:.0f})."
     )
 
 

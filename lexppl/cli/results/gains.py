@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -131,11 +132,53 @@ def _joined(ranking: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
     return ranking.join(named).loc[named.index]
 
 
+def measured_first(groups: FeatureGroups, names: Sequence[str]) -> list[str]:
+    """Of groups in an order, those whose sets of columns are few enough to be measured."""
+    size = dict(zip(groups.names, map(len, groups.members), strict=True))
+    sets = np.cumsum([2 * (1 + size[name] * (size[name] > 1)) for name in names])
+    return list(names[: max(1, int((sets <= MOST_SETS).sum()))])
+
+
+def measured_rows(source: DividedTable, seed: int) -> NDArray[np.int64]:
+    """The rows, by their places, that gains are of: all that are read, or some of very many."""
+    # Of a black box those that --max-calls left out have no answer.
+    parts = (source.train_rows, source.valid_rows, source.test_rows)
+    rows = np.unique(np.concatenate([part for part in parts if part is not None]))
+    if len(rows) > GAIN_ROWS:
+        rows = np.sort(np.random.default_rng(seed).choice(rows, GAIN_ROWS, replace=False))
+    return rows
+
+
+def measured_importance(
+    source: DividedTable,
+    groups: FeatureGroups,
+    names: Sequence[str],
+    rows: NDArray[np.int64],
+    outputs: Tensor,
+    seed: int,
+) -> Importance:
+    """:func:`lexppl.evaluation.importance` of groups by their names, for the outputs of rows."""
+    return importance(
+        source.data.subset(torch.from_numpy(rows)),
+        groups=groups,
+        measured=names,
+        folds=folds_at(source, rows),
+        outputs=outputs,
+        unit=None if source.unit is None else torch.from_numpy(source.unit[rows]),
+        seed=seed,
+    )
+
+
 def judge_gains(
-    fitted: FittedTable, posterior: Posterior, fdr: float, fwer: float | None
+    fitted: FittedTable,
+    posterior: Posterior,
+    fdr: float,
+    fwer: float | None,
+    worth: Importance | None = None,
 ) -> JudgedGains | None:
     """What groups and features say of what the explainer observes, over all rows that it read; of
-    many groups, over those that it keeps most; None where that does not vary.
+    many groups, over those that it keeps most; None where that does not vary. `worth` is
+    :func:`measured_importance` of all groups if it exists already.
 
     Raises:
         FloatingPointError: a likelihood that is no number.
@@ -146,26 +189,13 @@ def judge_gains(
     kept = selection_table(by_groups(posterior, members))
     kept.index.name = "group"
     order = kept.iloc[:, 0].sort_values(ascending=False, kind="stable").index
-    sizes = np.array([len(members[str(name)]) for name in order])
-    sets = np.cumsum(2 * (1 + sizes * (sizes > 1)))
-    measured = [str(name) for name in order[: max(1, int((sets <= MOST_SETS).sum()))]]
-    # Of a black box those that --max-calls left out have no answer.
-    parts = (source.train_rows, source.valid_rows, source.test_rows)
-    rows = np.unique(np.concatenate([part for part in parts if part is not None]))
-    if len(rows) > GAIN_ROWS:
-        rows = np.sort(np.random.default_rng(seed).choice(rows, GAIN_ROWS, replace=False))
+    measured = measured_first(groups, [str(name) for name in order])
+    rows = measured_rows(source, seed)
     outputs = fitted.targets(rows)
     if bool((outputs == outputs[:1]).all()):
         return None
-    worth = importance(
-        data.subset(torch.from_numpy(rows)),
-        groups=groups,
-        measured=measured,
-        folds=folds_at(source, rows),
-        outputs=outputs,
-        unit=None if source.unit is None else torch.from_numpy(source.unit[rows]),
-        seed=seed,
-    )
+    if worth is None:
+        worth = measured_importance(source, groups, measured, rows, outputs, seed)
     table = worth.group_table(fdr, fwer=fwer, level=None)
     # Of a response, in its own units.
     table[["error", "error_without"]] *= source.target_scale

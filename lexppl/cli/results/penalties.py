@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,35 +24,16 @@ from lexppl.explanation import mask_means
 from lexppl.explanation.explain import explanation_tree
 from lexppl.inference import FitResult
 from lexppl.inference.training.result import with_penalty
+from lexppl.summary import number_text
 
 JUDGED = 100_000  # Rows times masks for each penalty: a second for all
 LEAST_MASKS = 10
 PICKED_ROWS, ROW_MASKS, ROW_STEPS = 60, 20, 4
 """Rows that can be picked, masks of their predictions, and groups revealed one by one."""
 CLOSEST = 2
+MOST_OF_ROW, LEAST_KEPT = 12, 0.05  # Most groups listed of a row, and their least probability
 
 Numbers = NDArray[np.float64]
-
-
-@dataclass(frozen=True, eq=False)
-class PickedAt:
-    """N rows at one penalty.
-
-    Args:
-        kept: probability that each group is kept, `(N, K)`.
-        order: the J groups revealed one by one, `(N, J)`.
-        totals: log-probability of the label predicted, or mean response in its own units: by the
-            base rate, with all hidden, after each step, and of all other groups where there are
-            some, `(N, J + 2)` or `(N, J + 3)`.
-        label: place of the label predicted, `(N,)`; None of responses.
-        closest: places of the closest rows with another outcome, `(N, 2)`, −1 for none.
-    """
-
-    kept: Numbers
-    order: NDArray[np.int64]
-    totals: Numbers
-    label: NDArray[np.int64] | None
-    closest: NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,14 +44,17 @@ class AtPenalty:
         score: held-out scores.
         kept: share of rows that keep each group, `(K,)`.
         span: least and largest of the fits, `(2, K)`.
-        rows: single rows.
+        rows: of each row the outcome `predicted`, the groups `kept` with their probabilities, the
+            `steps` of the prediction with its totals as text (the base rate, all hidden, each group
+            revealed, and all others where there are some), and the places of the `closest` rows
+            with another outcome.
     """
 
     penalty: float
     score: ScoreRow
     kept: Numbers
     span: Numbers
-    rows: PickedAt
+    rows: list[dict[str, Any]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,17 +63,14 @@ class AllPenalties:
 
     Args:
         chosen: place of the penalty in use.
-        numbers: places in the table of the rows that can be picked.
-        observed: their labels or responses as text.
-        values: their features' values as text.
+        rows: that can be picked: their `number` in the table, and what is `observed`, and the
+            `values` of their features, as text.
     """
 
     each: tuple[AtPenalty, ...]
     chosen: int
     groups: FeatureGroups
-    numbers: tuple[int, ...]
-    observed: tuple[str, ...]
-    values: tuple[Mapping[str, str], ...]
+    rows: list[dict[str, Any]]
 
 
 def at_each_penalty(
@@ -110,16 +93,12 @@ def at_each_penalty(
             kept, by_fit = _kept(table, fit, source.test_rows[:count])
             span = np.stack([by_fit.min(0), by_fit.max(0)])
             each.append(AtPenalty(penalty, score, kept.mean(0), span, rows.at(fit)))
-    known = values_of(source, rows.x)
-    numbers = tuple(map(int, rows.numbers))
-    return AllPenalties(
-        tuple(each),
-        path.index,
-        table.groups,
-        numbers,
-        tuple(observed_text(source, n) for n in numbers),
-        tuple({name: v.text(n) for name, v in known.items()} for n in range(len(numbers))),
-    )
+    known, picked = values_of(source, rows.x), []
+    for place, number in enumerate(rows.numbers.tolist()):
+        values = {name: value.text(place) for name, value in known.items()}
+        observed = observed_text(source, number)
+        picked.append({"number": number, "observed": observed, "values": values})
+    return AllPenalties(tuple(each), path.index, table.groups, picked)
 
 
 def _picked(held_out: NDArray[np.int64], requested: Sequence[int]) -> NDArray[np.int64]:
@@ -157,8 +136,8 @@ class _PickedRows:
         train_rows = torch.from_numpy(table.source.train_rows)
         self.train_y = targets[train_rows.to(targets.device)]
 
-    def at(self, fit: FitResult) -> PickedAt:
-        """Predictions of the rows step by step, each by the fit that holds it out."""
+    def at(self, fit: FitResult) -> list[dict[str, Any]]:
+        """The rows as :attr:`AtPenalty.rows`, each by the fit that holds it out."""
         x, table, source = self.x, self.table, self.table.source
         kept = _kept(table, fit, self.numbers)[0]
         parts = [(fit, torch.arange(len(x)))] if self.folds is None else self.folds.each(fit)
@@ -177,18 +156,32 @@ class _PickedRows:
             order[places] = found.order.numpy()[:, :steps]
             for place, one in zip(places.tolist(), found.predictions.mean(0).numpy(), strict=True):
                 predictions[place] = one
-        stages, label = np.stack(predictions), None
-        if source.data.class_names is not None and stages.ndim == 3:
+        stages, classes = np.stack(predictions), source.data.class_names
+        if classes is not None and stages.ndim == 3:
             base = base_frequencies(self.train_y, stages.shape[-1]).cpu().numpy()
             label = stages[:, -1].argmax(-1)
-            values = np.log(stages[np.arange(len(x)), :, label].clip(1e-12))
-            start = np.log(base[label])
+            start, totals = base[label], stages[np.arange(len(x)), :, label].clip(1e-12)
+            names = [f"{classes[int(one)]} ({{}})" for one in label]
+            text = "{:.2f}".format
         else:
-            values = source.target.inverse(stages)
+            totals = source.target.inverse(stages)
             mean = float(source.target.inverse(self.train_y.double().mean().cpu().numpy()))
-            start = np.full(len(x), mean)
-        totals = np.concatenate([start[:, None], values], 1)
-        return PickedAt(kept, order, totals, label, self._closest(kept))
+            start, names = np.full(len(x), mean), ["{}"] * len(x)
+            text = partial(number_text, scale=source.target_scale)
+        groups, closest, rows = table.groups.names, self._closest(kept), []
+        for place, shares in enumerate(kept):
+            first = [k for k in shares.argsort()[::-1][:MOST_OF_ROW] if shares[k] >= LEAST_KEPT]
+            shown = [text(total) for total in (start[place], *totals[place].tolist())]
+            named = ["base rate", "all hidden", *(groups[k] for k in order[place]), "all others"]
+            rows.append(
+                {
+                    "predicted": names[place].format(shown[-1]),
+                    "kept": [[groups[k], round(float(shares[k]), 5)] for k in first],
+                    "steps": [list(step) for step in zip(named, shown, strict=False)],
+                    "closest": [int(k) for k in closest[place] if k >= 0],
+                }
+            )
+        return rows
 
     def _closest(self, kept: Numbers) -> NDArray[np.int64]:
         """The closest rows of another outcome, by squares of differences weighed by the

@@ -16,6 +16,7 @@ from lexppl.data.divided_table import DividedTable
 from lexppl.evaluation.folds import Folds, judged
 from lexppl.evaluation.judges import EvalX, EvalXScores, FittedPredictor, accuracy_by_size
 from lexppl.evaluation.prediction import (
+    PredictionScores,
     base_frequencies,
     base_log_likelihood,
     behind_sentence,
@@ -125,39 +126,30 @@ class Judgement:
         return "" if WORDS[NETWORK] in kind else kind
 
 
+Part = tuple[Tensor, Tensor, Tensor]
+"""Places of n held-out rows, R predictions of them `(R, n, …)`, and log-likelihoods `(R, n)`."""
+
+
 def judge_explainer(
     result: FitResult, source: Rows, seed: int, masks: int = PREDICTED_MASKS
 ) -> ScoreRow:
     """Scores of the explainer's own predictions."""
-    each, sizes = [], []
-    losses, by_row = np.zeros((2, len(source.test.y)))
-    masks = min(masks, max(LEAST_PREDICTED, PREDICTIONS // len(losses)))
+    parts: list[Part] = []
+    sizes = []
+    masks = min(masks, max(LEAST_PREDICTED, PREDICTIONS // len(source.test.y)))
     for own, rows in _parts_of(result, source):
         x, y = source.test.x[rows], source.test.y[rows]
         predictions = predictive(own, x, masks=masks, seed=seed)
-        losses[rows.cpu()] = _losses(predictions, y)
         if source.data.task == "regression":
             likelihoods = predictive_log_likelihood(own, x, y, masks=masks, seed=seed)
         else:
-            likelihoods = predictions.gather(-1, y.expand(own.replicates, -1)[..., None])[
-                ..., 0
-            ].log()
-        by_row[rows.cpu()] = likelihoods.double().mean(0).cpu().numpy()
-        each += [
-            prediction_scores(p, y, log_likelihood=one)
-            for p, one in zip(predictions, likelihoods, strict=True)
-        ]
+            labels = y.expand(own.replicates, -1)[..., None]
+            likelihoods = predictions.gather(-1, labels)[..., 0].log()
+        parts.append((rows, predictions, likelihoods))
         posterior = explanation_tree(own, x, draws=2, seed=seed)
         kept = mask_means(posterior).sum("feature") if kind_of(posterior) is PROBABILITY else None
         sizes.append(source.data.n_entries if kept is None else float(kept.mean()))
-    own_row = _row(EXPLAINER, float(np.mean(sizes)), each, source, losses)
-    return replace(own_row, by_row=by_row)
-
-
-def _losses(predictions: Tensor, y: Tensor) -> NDArray[np.float64]:
-    """Wrong labels or squared distances, mean over replicates, `(N,)`."""
-    far = (predictions - y) ** 2 if y.is_floating_point() else predictions.argmax(-1) != y
-    return far.double().mean(0).cpu().numpy()
+    return _scored(EXPLAINER, float(np.mean(sizes)), parts, source)
 
 
 def _parts_of(result: FitResult, source: Rows) -> list[tuple[FitResult, Tensor]]:
@@ -170,29 +162,40 @@ def _parts_of(result: FitResult, source: Rows) -> list[tuple[FitResult, Tensor]]
 
 def score_full(full: FittedPredictor, source: Rows) -> ScoreRow:
     """Scores of a predictor that sees all features."""
-    each, (losses, by_row) = [], np.zeros((2, len(source.test.y)))
+    parts: list[Part] = []
     for own, rows in _parts_of(full.result, source):
-        x, y = source.test.x[rows], source.test.y[rows]
-        each.append(FittedPredictor(own).scores(x, y))
-        best = predictive_log_likelihood(own, x, y, masks=1)[own.best]
-        by_row[rows.cpu()] = best.double().cpu().numpy()
-        losses[rows.cpu()] = _losses(FittedPredictor(own).predict(x)[None], y)
-    full_row = _row(FULL, source.data.n_entries, each, source, losses)
-    return replace(full_row, kind=full.kind, by_row=by_row)
+        x, best = source.test.x[rows], [own.best]
+        likelihoods = predictive_log_likelihood(own, x, source.test.y[rows], masks=1)
+        parts.append((rows, predictive(own, x, masks=1)[best], likelihoods[best]))
+    return replace(_scored(FULL, source.data.n_entries, parts, source), kind=full.kind)
 
 
 def judge_base_rate(source: Rows) -> ScoreRow:
     """Scores of the label frequencies, or the normal distribution, of the rows fitted on."""
     train, y = source.train.y, source.test.y
-    by_row = base_log_likelihood(train, y).double().cpu().numpy()
     if source.data.task == "classification":
         share = base_frequencies(train, len(source.data.class_names or ()))
-        every = share.expand(len(y), -1)
-        row = _row(BASE, 0, [prediction_scores(every, y)], source, _losses(every[None], y))
-        return replace(row, by_row=by_row)
-    mean = train.mean().expand(len(y))
-    scores = prediction_scores(mean, y, log_likelihood=torch.from_numpy(by_row))
-    return replace(_row(BASE, 0, [scores], source, _losses(mean[None], y)), by_row=by_row)
+        predictions = share.expand(1, len(y), -1)
+    else:
+        predictions = train.mean().expand(1, len(y))
+    rows, likelihoods = torch.arange(len(y), device=y.device), base_log_likelihood(train, y)
+    return _scored(BASE, 0, [(rows, predictions, likelihoods[None])], source)
+
+
+def _scored(who: str, size: float, parts: Sequence[Part], source: Rows) -> ScoreRow:
+    each: list[PredictionScores] = []
+    losses, by_row = np.zeros((2, len(source.test.y)))
+    for rows, predictions, likelihoods in parts:
+        y, places = source.test.y[rows], rows.cpu()
+        far = (predictions - y) ** 2 if y.is_floating_point() else predictions.argmax(-1) != y
+        losses[places] = far.double().mean(0).cpu().numpy()
+        by_row[places] = likelihoods.double().mean(0).cpu().numpy()
+        each += [
+            prediction_scores(p, y, log_likelihood=likelihood)
+            for p, likelihood in zip(predictions, likelihoods, strict=True)
+        ]
+    row = _row(who, size, each, source)
+    return replace(row, by_row=by_row, losses=losses * source.target_scale**2)
 
 
 def judge_black_box(outputs: Tensor, source: DividedTable) -> ScoreRow:
@@ -276,13 +279,7 @@ def _sizes(entries: int) -> list[int]:
     return sorted({int(size) for size in np.unique(np.ceil(spread - 1e-9))})
 
 
-def _row(
-    who: str,
-    size: float,
-    each: Sequence[Any],
-    source: Rows,
-    losses: NDArray[np.float64] | None = None,
-) -> ScoreRow:
+def _row(who: str, size: float, each: Sequence[Any], source: Rows) -> ScoreRow:
     figures, spreads = {}, {}
     folds = folds_of_judged(source) if len(each) > 1 else None
     rows = None if folds is None else folds.part.unique(return_counts=True)[1].cpu().numpy()
@@ -299,8 +296,7 @@ def _row(
         error = float(np.average([one.rmse**2 for one in each], weights=rows))
         figures["rmse"] = source.target_scale * math.sqrt(error)
         figures["r2"] = 1.0 - error / variance
-    losses = None if losses is None else losses * source.target_scale**2
-    return ScoreRow(who, size, figures, spreads, losses)
+    return ScoreRow(who, size, figures, spreads)
 
 
 def _in_own_units(name: str, value: float, source: Rows) -> float:

@@ -281,7 +281,24 @@ def calibration(
     seed: int = 0,
     progress: bool = True,
 ) -> Calibration:
-    """Simulation-based calibration of an inference, on a program of your own:
+    """Simulation-based calibration of an inference, on a program of your own.
+
+    Use it to test whether an inference gives the right posterior of your program: data are
+    simulated for which the truth is known. `alarms()` of the result names what is not calibrated.
+
+    Example:
+        >>> import pyro, pyro.distributions as dist
+        >>> def program(x, y=None):
+        ...     mean = pyro.sample("mean", dist.Normal(0.0, 1.0))
+        ...     with pyro.plate("data", len(x)):
+        ...         pyro.sample("y", dist.Normal(mean, 1.0), obs=y)
+        >>> def narrow(x, y, seed):
+        ...     noise = torch.randn(99, generator=torch.Generator().manual_seed(seed))
+        ...     return {"mean": y.sum() / (1 + len(y)) + noise * 0.5 * (1 + len(y)) ** -0.5}
+        >>> calibration(program, torch.zeros(5, 1), narrow, progress=False).alarms()
+        {'mean': 'too narrow'}
+
+    Parameters and data are drawn from the program, and draws given these data by the inference:
 
         θ*_n ~ p(θ),  y_n ~ p(y | x, θ*_n),  θ_n1 … θ_nS ~ q(θ | x, y_n),
         rank_n = #{s: θ_ns < θ*_n}.
@@ -310,18 +327,6 @@ def calibration(
         FloatingPointError: draws or quantities that are not finite.
 
     Source: Talts et al. (2018); Modrák et al. (2023) for quantities that read the data.
-
-    Example:
-        >>> import pyro, pyro.distributions as dist
-        >>> def program(x, y=None):
-        ...     mean = pyro.sample("mean", dist.Normal(0.0, 1.0))
-        ...     with pyro.plate("data", len(x)):
-        ...         pyro.sample("y", dist.Normal(mean, 1.0), obs=y)
-        >>> def narrow(x, y, seed):
-        ...     noise = torch.randn(99, generator=torch.Generator().manual_seed(seed))
-        ...     return {"mean": y.sum() / (1 + len(y)) + noise * 0.5 * (1 + len(y)) ** -0.5}
-        >>> calibration(program, torch.zeros(5, 1), narrow, progress=False).alarms()
-        {'mean': 'too narrow'}
     """
     simulations = int_at_least("simulations", simulations)
     draws = int_at_least("draws", draws, 2)
@@ -498,15 +503,12 @@ def mask_calibration(
         found, method = table.draws(draws, of_infer), "enumeration"
     else:
         found, method = infer(x, drawn.y, of_infer), name_of(infer)
-    expected = tuple(truth.shape)
-    if not isinstance(found, Tensor) or found.dim() != 3 or tuple(found.shape[1:]) != expected:
-        kind = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
-        raise ValueError(f"infer must give masks (S, {expected[0]}, {expected[1]}); it gave {kind}")
-    found = thinned(found, draws, site)
+    shaped("masks of infer", found, ("S", *truth.shape))
+    found = thinned(torch.as_tensor(found), draws, site)
     functions = dict({} if quantities is None else quantities)
     if quantities is None:
         functions["size"] = lambda masks: masks.sum(-1)
-        for entry in range(expected[-1]):
+        for entry in range(truth.shape[-1]):
             functions[f"{site}[{entry}]"] = partial(torch.select, dim=-1, index=entry)
     functions["log p(y | x, z)"] = table.likelihood_of
     values, truths = _numbers(functions, found, truth.unsqueeze(0))

@@ -105,7 +105,22 @@ def loo(
     imputations: int = 1,
     seed: int = 0,
 ) -> Loo:
-    """Leave-one-out log scores by Pareto-smoothed importance sampling:
+    """Leave-one-out log scores by Pareto-smoothed importance sampling.
+
+    Use it to compare models by how well they predict rows which they have not seen, from one fit
+    each. :func:`compare_loo` puts several side by side.
+
+    Example:
+        >>> import pyro, pyro.distributions as dist
+        >>> def program(x, y=None):
+        ...     mean = pyro.sample("mean", dist.Normal(0.0, 1.0))
+        ...     with pyro.plate("data", len(x)):
+        ...         pyro.sample("y", dist.Normal(mean, 1.0), obs=y)
+        >>> drawn = torch.randn(1000, generator=torch.Generator().manual_seed(0)) / 2
+        >>> loo(program, torch.zeros(3, 1), torch.zeros(3), {"mean": drawn}).pointwise.shape
+        (3,)
+
+    The score of row n is
 
         log p(y_n | x_n, y_−n) ≈ log Σ_s w̃_ns p(y_n | x_n, θ_s) / Σ_s w̃_ns,
         w_ns = p(θ_s, y | x) / q(θ_s) / p(y_n | x_n, θ_s),
@@ -128,16 +143,6 @@ def loo(
             of several guides, rows unlike those learned from.
 
     Source: Vehtari, Gelman and Gabry (2017); Magnusson, Andersen, Jonasson and Vehtari (2019).
-
-    Example:
-        >>> import pyro, pyro.distributions as dist
-        >>> def program(x, y=None):
-        ...     mean = pyro.sample("mean", dist.Normal(0.0, 1.0))
-        ...     with pyro.plate("data", len(x)):
-        ...         pyro.sample("y", dist.Normal(mean, 1.0), obs=y)
-        >>> drawn = torch.randn(1000, generator=torch.Generator().manual_seed(0)) / 2
-        >>> loo(program, torch.zeros(3, 1), torch.zeros(3), {"mean": drawn}).pointwise.shape
-        (3,)
     """
     draws = int_at_least("draws", draws, 100)
     check_rows(x)

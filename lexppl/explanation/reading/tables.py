@@ -35,6 +35,25 @@ LEAST_DRAWS = 4  # Of a chain, for a split r̂
 def selection_table(posterior: Posterior, *, level: float = 0.95) -> pd.DataFrame:
     """Rank the features of an explanation: one row a feature, the most kept first.
 
+    Use it first on what `explain` returned: how often each feature is kept, and whether fits from
+    several seeds agree. It is a data frame, for further arithmetic.
+
+    Example:
+        >>> import numpy as np, xarray as xr
+        >>> from lexppl.arviz_compatibility import posterior_of
+        >>> mask = np.array([[[[1, 0]], [[1, 1]]], [[[1, 1]], [[1, 0]]]], dtype=np.int8)
+        >>> dims = ("chain", "draw", "row", "feature")
+        >>> posterior = posterior_of({
+        ...     "predictions": xr.Dataset({"mask": (dims, mask)}, {"feature": ["age", "height"]}),
+        ...     "sample_stats": xr.Dataset({"selection_probability": (
+        ...         ("chain", "row", "feature"), mask.mean(1), {"site": "mask"})}),
+        ... }, {})
+        >>> selection_table(posterior)[["selection_probability", "agreement"]].round(3)
+                 selection_probability  agreement
+        feature
+        age                        1.0        1.0
+        height                     0.5        1.0
+
     - `selection_probability` (`mask_mean` of soft masks, `attribution` of signed contributions):
       the mean over rows and R chains of E[z | x], of attributions of |E[z | x]|. Where the guide
       draws the masks given x alone it is the guide's, `<site>_by_guide_selection_probability`.
@@ -83,22 +102,6 @@ def selection_table(posterior: Posterior, *, level: float = 0.95) -> pd.DataFram
     Source: Newton and Raftery (1994), "Approximate Bayesian inference with the weighted likelihood
     bootstrap", JRSS B 56. Gelman and Rubin (1992), "Inference from iterative simulation using
     multiple sequences", Statistical Science 7, with its variances pooled over rows.
-
-    Example:
-        >>> import numpy as np, xarray as xr
-        >>> from lexppl.arviz_compatibility import posterior_of
-        >>> mask = np.array([[[[1, 0]], [[1, 1]]], [[[1, 1]], [[1, 0]]]], dtype=np.int8)
-        >>> dims = ("chain", "draw", "row", "feature")
-        >>> posterior = posterior_of({
-        ...     "predictions": xr.Dataset({"mask": (dims, mask)}, {"feature": ["age", "height"]}),
-        ...     "sample_stats": xr.Dataset({"selection_probability": (
-        ...         ("chain", "row", "feature"), mask.mean(1), {"site": "mask"})}),
-        ... }, {})
-        >>> selection_table(posterior)[["selection_probability", "agreement"]].round(3)
-                 selection_probability  agreement
-        feature
-        age                        1.0        1.0
-        height                     0.5        1.0
     """
     upper = (1 + fraction("level", level)) / 2
     draws = masks_of(posterior)

@@ -188,6 +188,24 @@ COMPARED = 8  # Draws of a chain at which a recording is compared with the progr
 class MCMC:
     """Sample a program's global latents by one of Pyro's Hamiltonian kernels.
 
+    Use it as `inference=` of :func:`lexppl.fit` where latents that all rows share have priors and
+    masks are few enough to list. The chains' draws are the posterior of :func:`lexppl.explain`.
+
+    Example:
+        >>> import pyro, pyro.distributions as dist
+        >>> from lexppl.effects import mask_particles
+        >>> from lexppl.inference import fit
+        >>> def line(x, y=None):
+        ...     slope = pyro.sample("slope", dist.Normal(x.new_zeros(()), 1.0))
+        ...     with pyro.plate("data", len(x), dim=-1), mask_particles():
+        ...         mask = pyro.sample("mask", dist.Bernoulli(x.new_tensor([0.9])).to_event(1))
+        ...         pyro.sample("y", dist.Normal(slope * mask[..., 0] * x[:, 0], 1.0), obs=y)
+        >>> x = torch.linspace(-1.0, 1.0, 20, dtype=torch.float64).unsqueeze(-1)
+        >>> short = MCMC(partial(NUTS, max_tree_depth=4), samples=100, warmup=50, chains=2)
+        >>> result = fit(line, (x, 2 * x[:, 0]), inference=short, progress=False)
+        >>> result.guides[0].sites["slope"].shape
+        torch.Size([100])
+
     The kernel sees the density `p(θ) Π_n Σ_z p(z | x_n, θ) p(y_n | x_n, z, θ)`, with masks summed
     out exactly and all rows in every step. Parameters without priors stay. Chains run one after
     another. Numbers are of the type of x: float64 rows are the surer ones.
@@ -204,21 +222,6 @@ class MCMC:
     Raises:
         ValueError: a number that is too small; an argument of the kernel that is not the user's.
         TypeError: a kernel of another kind, or one that has been built.
-
-    Example:
-        >>> import pyro, pyro.distributions as dist
-        >>> from lexppl.effects import mask_particles
-        >>> from lexppl.inference import fit
-        >>> def line(x, y=None):
-        ...     slope = pyro.sample("slope", dist.Normal(x.new_zeros(()), 1.0))
-        ...     with pyro.plate("data", len(x), dim=-1), mask_particles():
-        ...         mask = pyro.sample("mask", dist.Bernoulli(x.new_tensor([0.9])).to_event(1))
-        ...         pyro.sample("y", dist.Normal(slope * mask[..., 0] * x[:, 0], 1.0), obs=y)
-        >>> x = torch.linspace(-1.0, 1.0, 20, dtype=torch.float64).unsqueeze(-1)
-        >>> short = MCMC(partial(NUTS, max_tree_depth=4), samples=100, warmup=50, chains=2)
-        >>> result = fit(line, (x, 2 * x[:, 0]), inference=short, progress=False)
-        >>> result.guides[0].sites["slope"].shape
-        torch.Size([100])
 
     Source:
         Hoffman & Gelman. The No-U-Turn Sampler. JMLR 2014.

@@ -264,7 +264,7 @@ class CompiledTerms:
     def _made(self, one: _TermStep, known: _OfTerm) -> _Graph | None:
         """The graph of a term for such rows; None, and a warning, where there is none."""
         if len(known.graphs) == MOST_GRAPHS:
-            self._give_up(one, "the sizes of its batches keep changing")
+            self._give_up(one, "its batch sizes keep changing")
             return None
         like = one.rows.batch[0]
         state = random_state(like.device)

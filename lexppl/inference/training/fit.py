@@ -236,6 +236,18 @@ def fit(
 ) -> FitResult:
     """Fit a Pyro program by minimising an objective over epochs, and keep the best state.
 
+    Use it on a program of your own or on a system such as :func:`lexppl.systems.lex`, with a table
+    of rows and their labels. The result goes to :func:`lexppl.explain`, which returns the
+    explanations.
+
+    Example:
+        >>> import torch
+        >>> from lexppl.systems import lex
+        >>> x = torch.randn(200, 3, generator=torch.Generator().manual_seed(0))
+        >>> system = lex(3, classes=2, k=1, hidden=(8,), predictor_hidden=(8,))
+        >>> len(fit(system, (x, (x[:, 0] > 0).long()), epochs=3, progress=False).history)
+        3
+
     The fit trains copies of the model, and leaves global random state, Pyro's settings and its
     parameter store as they are. The first step runs with all of Pyro's argument checks.
 
@@ -314,14 +326,6 @@ def fit(
         ValueError, TypeError: a mistake in data or arguments, before any training.
         FloatingPointError: a first epoch of which no step has a finite loss and gradient.
         RuntimeError: another process that shares the fit has failed or ended.
-
-    Example:
-        >>> import torch
-        >>> from lexppl.systems import lex
-        >>> x = torch.randn(200, 3, generator=torch.Generator().manual_seed(0))
-        >>> system = lex(3, classes=2, k=1, hidden=(8,), predictor_hidden=(8,))
-        >>> len(fit(system, (x, (x[:, 0] > 0).long()), epochs=3, progress=False).history)
-        3
     """
     arguments = dict(locals())
     if y is not None:

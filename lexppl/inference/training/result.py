@@ -407,8 +407,8 @@ class FitResult(Summarised):
             raise ValueError(f"this result has draws already, by {self.sampler.name}")
         if self.replicates < 2:
             raise ValueError(
-                "as_draws() needs two replicates or more, and this fit has one: give "
-                'fit(replicates=R), and for weighted rows row_weights="dirichlet"'
+                "as_draws() needs two replicates or more, and this fit has one: give replicates=, "
+                'and for weighted rows row_weights="dirichlet"'
             )
         if any(guide is not None for guide in self.guides):
             raise ValueError("only parameters of programs can be draws: fit without guide=")

@@ -8,7 +8,7 @@ from functools import partial
 from importlib import import_module
 from itertools import pairwise
 from math import prod
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -483,7 +483,8 @@ class FlatImageArchitecture(_OfImages):
 
     Args:
         shape, patches, grouping: as :class:`ImageArchitecture`.
-        hidden, predictor_hidden, activation, batch_norm: as :class:`TableArchitecture`.
+        perceptrons: hidden, predictor_hidden, activation and batch_norm of
+            :class:`TableArchitecture`.
 
     Raises:
         ValueError: another shape, both patches and a grouping, a grouping of other images.
@@ -500,15 +501,10 @@ class FlatImageArchitecture(_OfImages):
         patches: int = 1,
         *,
         grouping: Grouping | None = None,
-        hidden: Sequence[int] = (200, 200),
-        predictor_hidden: Sequence[int] = (200, 200, 200),
-        activation: str = "relu",
-        batch_norm: bool = False,
+        **perceptrons: Any,
     ) -> None:
         super().__init__(shape, patches, grouping)
-        self._flat = TableArchitecture(
-            prod(self._shape), hidden, predictor_hidden, activation, batch_norm
-        )
+        self._flat = TableArchitecture(prod(self._shape), **perceptrons)
         # Widths that do not fit are refused here, and not where a system is built.
         with initial_weights(0):
             self.selector(1), self.predictor(1)

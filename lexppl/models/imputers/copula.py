@@ -15,6 +15,7 @@ from torch import Tensor
 
 from lexppl.argument_checks import int_between, shaped
 from lexppl.distributions.gradients import carries_gradient
+from lexppl.models.grouping import are_indicators
 from lexppl.models.imputers.imputer import (
     HiddenFeatures,
     Imputer,
@@ -93,22 +94,16 @@ class CopulaImputer(Imputer):
         self.columns = tuple(tuple(column) for column in columns)
         self.levels = tuple(levels)
         self.event_shape: torch.Size = torch.Size([sum(map(len, self.columns))])
-        count = len(self.columns)
-        sizes = [
-            len(levels) == count,
-            self.ordered.dim() == 2 and self.ordered.shape[1] == count,
-            self.loadings.dim() == 2 and self.loadings.shape[0] == count,
-            self.shares.shape == (sum(self.levels), 2),
-            all(len(c) == (m or 1) or len(c) == 1 for c, m in zip(columns, levels, strict=True)),
-            all(c == tuple(range(c[0], c[0] + len(c))) for c in self.columns),
-        ]
-        if not all(sizes):
-            raise ValueError(
-                f"ordered must have shape (N, {count}), loadings ({count}, q), shares "
-                f"({sum(self.levels)}, 2) and levels {count} numbers, as there are {count} columns "
-                f"of {self.levels} levels; the shapes are {tuple(self.ordered.shape)}, "
-                f"{tuple(self.loadings.shape)} and {tuple(self.shares.shape)}"
-            )
+        (count,) = shaped("levels", self.levels, (len(self.columns),), note="one of each column")
+        shaped("ordered", self.ordered, ("N", count))
+        shaped("loadings", self.loadings, (count, "q"))
+        shaped("shares", self.shares, (sum(self.levels), 2), note="as levels has it")
+        for column, number in zip(self.columns, self.levels, strict=True):
+            if len(column) not in (1, number) or column != tuple(range(column[0], column[-1] + 1)):
+                raise ValueError(
+                    "columns must be features beside each other, one or as many as there are "
+                    f"levels; a column of {number} levels has {column}"
+                )
 
     @classmethod
     def fit(
@@ -254,9 +249,7 @@ def indicator_columns(x: Tensor, groups: Sequence[int]) -> list[tuple[int, ...]]
     columns: list[tuple[int, ...]] = []
     for _, entry in groupby(range(len(groups)), key=lambda feature: groups[feature]):
         block = tuple(entry)
-        values = x[:, list(block)]
-        one = ((values == 0) | (values == 1)).all(-1) & (values.sum(-1) == 1)
-        together = len(block) > 1 and bool(one.all())
+        together = len(block) > 1 and are_indicators(x[:, list(block)])
         columns += [block] if together else [(feature,) for feature in block]
     return columns
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 import pyro.distributions as dist
@@ -16,26 +16,17 @@ from torch.distributions import constraints
 
 from lexppl.argument_checks import refuse_not_finite, shaped
 from lexppl.configured import Configured, constructor_arguments
+from lexppl.distributions.computed_once import SharedRows
 from lexppl.distributions.gradients import carries_gradient
 
 
-class HiddenFeatures(TorchDistribution):
+class HiddenFeatures(SharedRows):
     """Base of the distributions of what each entry would be, were it hidden: batch shape `(…, B)`.
-    Expanding shares what was computed; a subclass without a density says why in `no_density`."""
+    A subclass without a density says why in `no_density`."""
 
     arg_constraints: ClassVar[dict[str, Any]] = {}
     has_rsample = True
     no_density: ClassVar[str]
-
-    def expand(self, batch_shape: torch.Size, _instance: Any = None) -> Self:
-        """The same distribution over more dimensions; nothing is computed again."""
-        new: Self = self._get_checked_instance(type(self), _instance)
-        new.__dict__.update(self.__dict__)
-        TorchDistribution.__init__(
-            new, torch.Size(batch_shape), self.event_shape, validate_args=False
-        )
-        new._validate_args = self._validate_args
-        return new
 
     @property
     def support(self) -> constraints.Constraint:
@@ -79,17 +70,10 @@ class Imputed(HiddenFeatures):
     def __init__(self, x: Tensor, keep: Tensor, hidden_distribution: TorchDistribution) -> None:
         event_shape = hidden_distribution.event_shape
         event_dim = len(event_shape)
-        if x.shape[x.ndim - event_dim :] != event_shape:
-            raise ValueError(
-                f"x must end in the event shape of hidden_distribution, {tuple(event_shape)}; "
-                f"it has shape {tuple(x.shape)}"
-            )
+        shaped("x", x, ("…", *event_shape), note="as of hidden_distribution")
         shape = torch.Size(broadcast_shape(x.shape, keep.shape, hidden_distribution.shape()))
         if shape[len(shape) - event_dim :] != event_shape:
-            raise ValueError(
-                f"keep must have an entry for each feature, event shape {tuple(event_shape)}; "
-                f"it has shape {tuple(keep.shape)}"
-            )
+            shaped("keep", keep, ("…", *event_shape), note="an entry for each feature")
         self.x = x
         self.keep = keep if keep.dtype == torch.bool else keep.to(x.dtype)
         self.hidden_distribution = hidden_distribution
@@ -274,9 +258,7 @@ class Imputer(Configured, nn.Module):
 
     def _check_input(self, x: Tensor, keep: Tensor) -> None:
         event_shape = self.event_shape
-        if x.ndim < 2 or (event_shape is not None and x.shape[1:] != event_shape):
-            event = "*event" if event_shape is None else ", ".join(map(str, event_shape))
-            raise ValueError(f"x must have shape (B, {event}); it has shape {tuple(x.shape)}")
+        shaped("x", x, ("B", *(("*event",) if event_shape is None else event_shape)))
         for name, buffer in self.named_buffers(recurse=False):
             if buffer.dtype != x.dtype:
                 raise TypeError(
@@ -288,11 +270,8 @@ class Imputer(Configured, nn.Module):
         except ValueError:
             shape = torch.Size()
         if keep.ndim < x.ndim - 1 or shape[-x.ndim :] != x.shape:
-            raise ValueError(
-                f"keep must have shape (..., {', '.join(map(str, x.shape))}), as x, or broadcast "
-                f"to it; it has shape {tuple(keep.shape)}. A grouping carries mask entries to "
-                "features"
-            )
+            note = "as x, or broadcast to it: a grouping carries mask entries to features"
+            shaped("keep", keep, ("…", *x.shape), note=note)
 
 
 def _description(tensor: Tensor) -> dict[str, Any]:

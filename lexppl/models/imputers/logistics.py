@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Self
 
 import torch
-from pyro.distributions.torch_distribution import TorchDistribution
 from pyro.infer.util import is_validation_enabled
 from torch import Tensor
 from torch.distributions import constraints
 from torch.nn.functional import logsigmoid, softplus
 
 from lexppl.argument_checks import finite_float, int_at_least
+from lexppl.distributions.computed_once import SharedRows
 from lexppl.models.imputers.imputer import TensorOrShape
 from lexppl.models.imputers.mixture import (
     ComponentDistribution,
@@ -48,25 +48,17 @@ def log_mass(value: Tensor, means: Tensor, scales: Tensor) -> Tensor:
     )
 
 
-class DiscretizedLogistic(TorchDistribution):
+class DiscretizedLogistic(SharedRows):
     """A logistic variable rounded to one of 0/255 … 255/255: the probabilities of
     :func:`.log_mass`."""
 
     arg_constraints = {"loc": constraints.real, "scale": constraints.positive}  # noqa: RUF012
     support = constraints.unit_interval
+    expanded = ("loc", "scale")
 
     def __init__(self, loc: Tensor, scale: Tensor, validate_args: bool | None = None) -> None:
         self.loc, self.scale = torch.broadcast_tensors(loc, scale)
-        super().__init__(self.loc.shape, validate_args=validate_args)
-
-    def expand(
-        self, batch_shape: torch.Size, _instance: DiscretizedLogistic | None = None
-    ) -> DiscretizedLogistic:
-        """The same distribution over more dimensions."""
-        new = self._get_checked_instance(DiscretizedLogistic, _instance)
-        new.loc, new.scale = self.loc.expand(batch_shape), self.scale.expand(batch_shape)
-        super(DiscretizedLogistic, new).__init__(torch.Size(batch_shape), validate_args=False)
-        return new
+        super().__init__(self.loc.shape, torch.Size(), validate_args)
 
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """Values of steps, without gradients."""

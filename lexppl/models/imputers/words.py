@@ -29,7 +29,7 @@ def check_words(words: Tensor, vocabulary_size: int) -> None:
         mend = (
             ""
             if first.is_integer()
-            else ". A word has no half: hide words by PaddingImputer(), or by a law of words"
+            else ": fractional masks of texts need PaddingImputer(), or a law of words"
         )
         raise ValueError(
             f"texts are rows of word numbers, whole and from 0 to {vocabulary_size - 1}; there is "
@@ -72,7 +72,7 @@ class ClassChain:
 class HiddenWords(HiddenFeatures):
     """`p(w_H | w_S) = p(w) / p(w_S)` of texts `(B, T)` exactly, with `p(w) = Π_t Σ_c p(c | w_{t−1})
     p(w_t | c)`, by forward–backward in T steps; `N T C` numbers for N texts with masks of their
-    own. A text's length is no secret: padding is never a word, and no word padding."""
+    own. Padding stays visible: it is never imputed, and no word becomes padding."""
 
     def __init__(self, x: Tensor, kept: Tensor, chain: ClassChain) -> None:
         shape = torch.Size(broadcast_shape(x.shape, kept.shape))
@@ -227,10 +227,9 @@ class WordImputer(Imputer):
 def check_texts(x: Tensor, vocabulary_size: int) -> None:
     """Refuse what are no training texts."""
     int_at_least("vocabulary_size", vocabulary_size, 2)
-    if x.dim() != 2 or not x.is_floating_point():
-        raise ValueError(
-            f"x must be floating word numbers (N, T); it is {x.dtype} of shape {tuple(x.shape)}"
-        )
+    shaped("x", x, "N T", note="of word numbers")
+    if not x.is_floating_point():
+        raise ValueError(f"x must be floating word numbers; it is {x.dtype}")
     check_words(x, vocabulary_size)
     if not bool((x != PADDING).any()):
         raise ValueError("x must have words; it has padding only")
@@ -269,8 +268,8 @@ class UnigramImputer(WordImputer):
     def __init__(self, frequency: TensorOrShape) -> None:
         super().__init__()
         loaded = self._register("frequency", frequency)
-        if self.frequency.dim() != 1 or len(self.frequency) < 2:
-            raise ValueError(f"frequency must be (V,), V >= 2; it is {tuple(self.frequency.shape)}")
+        (size,) = shaped("frequency", self.frequency, "V")
+        int_at_least("the size of frequency, V,", size, 2)
         if loaded:
             check_probabilities("frequency", self.frequency, of_words=True)
 

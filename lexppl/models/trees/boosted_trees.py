@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from lexppl.argument_checks import int_at_least, shaped
 from lexppl.configured import Configured
-from lexppl.models.grouping import Grouping
+from lexppl.models.grouping import Grouping, are_indicators
 
 Columns = Sequence[Sequence[int]]
 """For each column its features: one for a number, several for the indicators of its levels."""
@@ -40,17 +40,12 @@ def table_columns(x: Tensor, grouping: Grouping | None = None) -> tuple[Columns,
         by_entry.setdefault(entry, []).append(feature)
     found = []
     for entry, features in by_entry.items():
-        if len(features) > 1 and _indicators(x[:, features]):
+        if len(features) > 1 and are_indicators(x[:, features]):
             found.append((features, entry))
         else:
             found += [([feature], entry) for feature in features]
     ordered = sorted(found, key=lambda column: column_kind(column[0]))
     return [features for features, _ in ordered], [entry for _, entry in ordered]
-
-
-def _indicators(x: Tensor) -> bool:
-    x = x[~x.isnan().any(1)]
-    return len(x) > 0 and bool(((x == 0) | (x == 1)).all() and (x.sum(1) == 1).all())
 
 
 def column_values(x: Tensor, columns: Columns) -> Tensor:

@@ -198,7 +198,7 @@ class TreePredictor(Predictor):
         """
         from sklearn import ensemble  # noqa: PLC0415 - slow to import
 
-        values, counts = self._rows(x, y, weights, 2)
+        values, counts = self._rows(x, y, weights, "N")
         rows = partial(MaskedRows.of, entries=self.entries, copies=self.copies, seed=seed)
         settings = self._settings(self.copies, seed)
         if self.classes is None:
@@ -232,7 +232,7 @@ class TreePredictor(Predictor):
             raise ValueError("copies with gaps teach labels (N,); fit_rows takes others")
         from sklearn import ensemble  # noqa: PLC0415 - slow to import
 
-        values, counts = self._rows(x, y, weights, 3)
+        values, counts = self._rows(x, y, weights, "MN")
         hidden = masked_copies(values, self.entries, 1, seed)
         copies = 2 * len(x)
         masked = MaskedRows(
@@ -244,11 +244,10 @@ class TreePredictor(Predictor):
         estimator = ensemble.HistGradientBoostingClassifier(**settings)
         self._take([masked.fitted(estimator)], masked, seed)
 
-    def _rows(self, x: Tensor, y: Tensor, weights: Tensor | None, dims: int) -> tuple[Array, Array]:
+    def _rows(self, x: Tensor, y: Tensor, weights: Tensor | None, rows: str) -> tuple[Array, Array]:
         """The columns of rows `(…, N, D)`, one copy after the other, and how often each counts."""
         features = sum(map(len, self.columns))
-        if x.dim() != dims or x.shape[-1] != features:
-            raise ValueError(f"x must have shape (N, {features}); it has {tuple(x.shape)}")
+        shaped("x", x, (*rows, features))
         of_labels = y.dim() == 2 or not y.is_floating_point()
         classes = self.classes
         if of_labels != (classes is not None) or (y.dim() == 2 and y.shape[1] != classes):

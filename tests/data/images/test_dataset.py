@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from lexppl.data.images import DividedImages, ImageDataset
-from tests.refusals import refused
+from tests.refusals import refusals
 
 NAN = float("nan")
 
@@ -33,29 +33,25 @@ def test_bytes_are_kept_and_floats_made_of_them():
     assert floats.x is floats.pixels
 
 
-@pytest.mark.parametrize(
-    ("changed", "error", "message"),
-    [
-        ({"pixels": np.zeros((6, 3, 2, 4))}, TypeError, "pixels must be a torch.Tensor"),
-        ({"pixels": torch.zeros(6, 3, 2, 4).long()}, TypeError, "uint8 .* they are torch.int64"),
-        ({"pixels": torch.zeros(6, 2, 4)}, ValueError, r"\(N, C, H, W\).* shape is \(6, 2, 4\)"),
-        ({"pixels": torch.zeros(0, 3, 2, 4)}, ValueError, r"the shape is \(0, 3, 2, 4\)"),
-        ({"pixels": torch.full((6, 3, 2, 4), 1.5)}, ValueError, r"\[0, 1\]; .* \[1.5, 1.5\]"),
-        ({"pixels": torch.full((6, 3, 2, 4), -0.1)}, ValueError, r"they lie in \[-0.1, -0.1\]"),
-        ({"pixels": torch.full((6, 3, 2, 4), NAN)}, ValueError, r"they lie in \[nan, nan\]"),
-        ({"y": torch.zeros(5).long()}, ValueError, r"y must have shape \(6,\).*\(5,\)"),
-        ({"y": torch.zeros(6)}, TypeError, "y must be torch.long"),
-        ({"y": torch.tensor([0, 1, 2, 3, 0, 0])}, ValueError, "labels 0 to 2.*it holds 0 to 3"),
-        ({"y": torch.ones(6).long()}, ValueError, "one class only: every row is 'b'"),
-        ({"class_names": ("a",)}, ValueError, "at least two classes"),
-        ({"class_names": ("a", "a", "b")}, ValueError, "class_names must differ.*'a'"),
-        ({"truth": torch.ones(6, 2, 4)}, ValueError, "truth must be torch.bool of .* torch.float"),
-        ({"truth": torch.ones(5, 2, 4).bool()}, ValueError, r"\(6, 2, 4\).* \(5, 2, 4\)"),
-        ({"row_names": ("one",)}, ValueError, "row_names must have 6 names.*it has 1"),
-    ],
+test_refused = refusals(
+    ({"pixels": np.zeros((6, 3, 2, 4))}, TypeError, "pixels must be a torch.Tensor"),
+    ({"pixels": torch.zeros(6, 3, 2, 4).long()}, TypeError, "uint8 .* they are torch.int64"),
+    ({"pixels": torch.zeros(6, 2, 4)}, ValueError, r"\(N, C, H, W\).* shape is \(6, 2, 4\)"),
+    ({"pixels": torch.zeros(0, 3, 2, 4)}, ValueError, r"the shape is \(0, 3, 2, 4\)"),
+    ({"pixels": torch.full((6, 3, 2, 4), 1.5)}, ValueError, r"\[0, 1\]; .* \[1.5, 1.5\]"),
+    ({"pixels": torch.full((6, 3, 2, 4), -0.1)}, ValueError, r"they lie in \[-0.1, -0.1\]"),
+    ({"pixels": torch.full((6, 3, 2, 4), NAN)}, ValueError, r"they lie in \[nan, nan\]"),
+    ({"y": torch.zeros(5).long()}, ValueError, r"y must have shape \(6,\).*\(5,\)"),
+    ({"y": torch.zeros(6)}, TypeError, "y must be torch.long"),
+    ({"y": torch.tensor([0, 1, 2, 3, 0, 0])}, ValueError, "labels 0 to 2.*it holds 0 to 3"),
+    ({"y": torch.ones(6).long()}, ValueError, "one class only: every row is 'b'"),
+    ({"class_names": ("a",)}, ValueError, "at least two classes"),
+    ({"class_names": ("a", "a", "b")}, ValueError, "class_names must differ.*'a'"),
+    ({"truth": torch.ones(6, 2, 4)}, ValueError, "truth must be torch.bool; it is torch.float"),
+    ({"truth": torch.ones(5, 2, 4).bool()}, ValueError, r"\(6, 2, 4\).* \(5, 2, 4\)"),
+    ({"row_names": ("one",)}, ValueError, r"row_names must have shape \(6,\).*\(1,\)"),
+    of=lambda changed: ImageDataset(**parts_of(**changed)),
 )
-def test_refused(changed, error, message):
-    refused(message, ImageDataset, error=error, **parts_of(**changed))
 
 
 @pytest.mark.smoke
@@ -92,19 +88,15 @@ def test_some_classes_alone_become_the_first():
     assert digits.only(0, 1).class_names == ("1", "2")
 
 
-@pytest.mark.parametrize(
-    ("classes", "message"),
-    [
-        (("a",), "two or more different"),
-        (("a", "a"), "two or more different"),
-        (("a", 0), "two or more different"),
-        (("a", "d"), "no class 'd'; it has 'a', 'b', 'c'"),
-        (("a", 3), "no class 3"),
-        (("a", -1), "no class -1"),
-    ],
+test_classes_that_are_refused = refusals(
+    (("a",), "two or more different"),
+    (("a", "a"), "two or more different"),
+    (("a", 0), "two or more different"),
+    (("a", "d"), "no class 'd'; it has 'a', 'b', 'c'"),
+    (("a", 3), "no class 3"),
+    (("a", -1), "no class -1"),
+    of=lambda classes: ImageDataset(**parts_of()).only(*classes),
 )
-def test_classes_that_are_refused(classes, message):
-    refused(message, ImageDataset(**parts_of()).only, *classes)
 
 
 def many(rows=90):

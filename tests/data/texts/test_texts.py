@@ -13,7 +13,7 @@ import torch
 
 from lexppl.data.texts import TextDataset, Vocabulary, imdb, texts_of, words_of
 from lexppl.sealed_files import write_sealed
-from tests.refusals import refused
+from tests.refusals import refusals, refused
 
 HERE = Path(__file__).parents[3]
 SHARED = Path(os.environ.get("LEXPPL_DATA", HERE.parent / "shared" / "data"))
@@ -118,17 +118,12 @@ def test_vocabulary_is_saved(tmp_path):
         Vocabulary.load(tmp_path / "other.json")
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: Vocabulary([]), "a vocabulary needs at least one word"),
-        (lambda: Vocabulary(["a", "b", "a"]), "repeated: 'a'"),
-        (lambda: Vocabulary.of([GOOD], size=0), "size must be a whole number of at least 1"),
-        (lambda: Vocabulary(["a"]).word(3), "whole, from 0 to 2; it is 3"),
-    ],
+test_wrong_vocabularies = refusals(
+    (lambda: Vocabulary([]), "a vocabulary needs at least one word"),
+    (lambda: Vocabulary(["a", "b", "a"]), "repeated: 'a'"),
+    (lambda: Vocabulary.of([GOOD], size=0), "size must be a whole number of at least 1"),
+    (lambda: Vocabulary(["a"]).word(3), "whole, from 0 to 2; it is 3"),
 )
-def test_wrong_vocabularies(call, message):
-    refused(message, call)
 
 
 @pytest.mark.parametrize("keep", ["start", "end"])
@@ -140,24 +135,20 @@ def test_the_stated_end_of_a_long_text_is_kept(keep):
     assert data.words[1] == ("one", "five")
 
 
-@pytest.mark.parametrize(
-    ("texts", "labels", "options", "message"),
-    [
-        ([GOOD, "  "], "gb", {}, r"row 1 is a text without words, '  '"),
-        ([GOOD, "?!"], "gb", {}, r"row 1 is a text without words, '\?!'"),
-        ([GOOD, np.nan], "gb", {}, "row 1 must be a text; it is nan"),
-        ([GOOD, "xyz q"], "gb", {"vocabulary": Vocabulary(["good"])}, "row 1 has unknown words on"),
-        ([BAD, GOOD, GOOD], "bgg", {"length": 3}, "row 1 has 5 words, and a row has 3, and 1 more"),
-        ([GOOD, BAD], "g", {}, r"labels must have shape \(2,\); the shape is \(1,\)"),
-        ([GOOD, BAD], "gg", {}, "there is one class only, 'g'"),
-        ([GOOD, BAD], ["g", None], {}, "row 1 has no label"),
-        ([GOOD, BAD], "gb", {"class_names": ["g", "h"]}, "row 1 has the label 'b', which is none"),
-        ([GOOD, BAD], "gb", {"length": 3, "keep": "middle"}, "keep must be one of"),
-        ([], "", {}, "there are no texts"),
-    ],
+test_wrong_texts = refusals(
+    ([GOOD, "  "], "gb", {}, r"row 1 is a text without words, '  '"),
+    ([GOOD, "?!"], "gb", {}, r"row 1 is a text without words, '\?!'"),
+    ([GOOD, np.nan], "gb", {}, "row 1 must be a text; it is nan"),
+    ([GOOD, "xyz q"], "gb", {"vocabulary": Vocabulary(["good"])}, "row 1 has unknown words on"),
+    ([BAD, GOOD, GOOD], "bgg", {"length": 3}, "row 1 has 5 words, and a row has 3, and 1 more"),
+    ([GOOD, BAD], "g", {}, r"labels must have shape \(2,\); the shape is \(1,\)"),
+    ([GOOD, BAD], "gg", {}, "there is one class only, 'g'"),
+    ([GOOD, BAD], ["g", None], {}, "row 1 has no label"),
+    ([GOOD, BAD], "gb", {"class_names": ["g", "h"]}, "row 1 has the label 'b', which is none"),
+    ([GOOD, BAD], "gb", {"length": 3, "keep": "middle"}, "keep must be one of"),
+    ([], "", {}, "there are no texts"),
+    of=lambda texts, labels, options: texts_of(texts, list(labels), **options),
 )
-def test_wrong_texts(texts, labels, options, message):
-    refused(message, texts_of, texts, list(labels), **options)
 
 
 def test_one_string_is_no_list_of_texts():

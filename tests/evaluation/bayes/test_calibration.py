@@ -17,6 +17,7 @@ from lexppl.inference.contexts import seeded
 from lexppl.inference.posterior.global_draws import GlobalDraws, SamplerRecord
 from lexppl.systems import lex, q_fit, real_x
 from tests.evaluation.bayes.conjugate import Line, X, moments
+from tests.refusals import refusals, refused
 
 
 def conjugate(x, y, seed, width=1.0, shift=0.0, draws=99):
@@ -230,10 +231,8 @@ def latentless(x, y=None):
     ],
 )
 def test_what_cannot_be_checked_is_refused(program, infer, options, error, words):
-    with pytest.raises(error, match=words):
-        run(infer, program, **{"simulations": 3, **options})
-    with pytest.raises(ValueError, match="'seed'"):
-        GuideFits(options={"seed": 1})
+    refused(words, run, infer, program, error=error, **{"simulations": 3, **options})
+    refused("'seed'", GuideFits, options={"seed": 1})
 
 
 def test_more_than_one_quantity_does_not_raise_more_alarms():
@@ -306,14 +305,9 @@ def test_distances_have_their_usual_size():
     assert null.usual_distance() == pytest.approx(stats.kstwobign.isf(0.05) / 20, rel=0.1)
 
 
-@pytest.mark.parametrize(
-    ("ranks", "words"),
-    [
-        (np.zeros(4, int), "shape"),
-        (np.array([0, 1, 2, 3, 10]), "ranks must be 0 … 9"),
-        (np.array([0.0, 1.0, 2.0, 3.0, 4.0]), "ranks must be 0 …"),
-    ],
+test_what_are_no_ranks_is_refused = refusals(
+    (np.zeros(4, int), "shape"),
+    (np.array([0, 1, 2, 3, 10]), "ranks must be 0 … 9"),
+    (np.array([0.0, 1.0, 2.0, 3.0, 4.0]), "ranks must be 0 …"),
+    of=UniformRanks(5, 9).p_value,
 )
-def test_what_are_no_ranks_is_refused(ranks, words):
-    with pytest.raises(ValueError, match=words):
-        UniformRanks(5, 9).p_value(ranks)

@@ -19,6 +19,7 @@ from lexppl.inference.posterior.global_draws import SamplerRecord
 from lexppl.models import MLP, CategoricalLikelihood, Predictor
 from lexppl.systems import lex, q_fit
 from tests.evaluation.bayes.conjugate import Altered, Line, MaskedLine, X, Y, evidence
+from tests.refusals import refused
 
 BOUND = NestedIWAE(1, estimator=Pathwise())
 
@@ -117,21 +118,15 @@ def test_the_global_dirichlet_of_q_fit_is_checked_by_replicate():
 
 def test_what_cannot_be_checked_is_refused():
     plain = fitted(Line(), Altered())
-    with pytest.raises(ValueError, match=r"8 rows of the fit .valid=None.; x has 5"):
-        guide_check(plain, X[:5], Y[:5])
-    with pytest.raises(ValueError, match="draws"):
-        guide_check(plain, X, Y, draws=10)
+    refused(r"8 rows of the fit .valid=None.; x has 5", guide_check, plain, X[:5], Y[:5])
+    refused("draws", guide_check, plain, X, Y, draws=10)
     labels = (X, (Y > 0).long())
     masks = fit(lex(2, classes=2, k=1, hidden=(4,)), labels, valid=None, epochs=1, progress=False)
-    with pytest.raises(ValueError, match="no guide"):
-        guide_check(masks, *labels)
+    refused("no guide", guide_check, masks, *labels)
     plain.sampler = SamplerRecord("NUTS", are_chains=True)
-    with pytest.raises(ValueError, match="draws of NUTS have no density"):
-        guide_check(plain, X, Y)
+    refused("draws of NUTS have no density", guide_check, plain, X, Y)
     program = Line()
     point = AutoDelta(pyro.poutine.block(program, hide=["mask"]))
-    with pytest.raises(ValueError, match="the guide is a point"):
-        guide_check(fitted(program, point), X, Y)
+    refused("the guide is a point", guide_check, fitted(program, point), X, Y)
     weighted = fitted(Line(), Altered(), row_weights="dirichlet")
-    with pytest.raises(ValueError, match="weights"):
-        guide_check(weighted, X, Y)
+    refused("weights", guide_check, weighted, X, Y)

@@ -14,6 +14,7 @@ from lexppl.evaluation.bayes.mask_table import row_log_likelihood
 from lexppl.inference import Enumerate, NestedIWAE
 from lexppl.inference.predictive import drawing
 from tests.benchmark_modules import benchmark_module
+from tests.refusals import refusals, refused
 
 ResampledMasks = benchmark_module("resampled_masks").ResampledMasks
 X = torch.randn(40, 3, generator=torch.Generator().manual_seed(0))
@@ -131,33 +132,27 @@ class TwoMasks(PyroModule):
             return pyro.sample("y", dist.Normal(x[:, 0], 0.5), obs=y)
 
 
-@pytest.mark.parametrize(
-    ("program", "infer", "options", "words"),
-    [
-        (Shared(), None, {}, "rows share"),
-        (TwoMasks(), None, {}, "one mask a row"),
-        (Masked(), lambda x, y, s: torch.zeros(99, 3), {}, "masks .S, 40, 3."),
-        (Masked(), lambda x, y, s: torch.zeros(9, 40, 3), {}, "gave 9 draws"),
-        (Masked(), lambda x, y, s: torch.full((99, 40, 3), 2.0), {}, "program can draw"),
-        (Masked(), None, {"quantities": {"a": lambda masks: masks}}, "quantity 'a'"),
-    ],
+test_what_cannot_be_checked_is_refused = refusals(
+    (Shared(), None, {}, "rows share"),
+    (TwoMasks(), None, {}, "one mask a row"),
+    (Masked(), lambda x, y, s: torch.zeros(99, 3), {}, "masks of infer must have shape .S, 40, 3."),
+    (Masked(), lambda x, y, s: torch.zeros(9, 40, 3), {}, "gave 9 draws"),
+    (Masked(), lambda x, y, s: torch.full((99, 40, 3), 2.0), {}, "program can draw"),
+    (Masked(), None, {"quantities": {"a": lambda masks: masks}}, "quantity 'a'"),
+    of=lambda program, infer, options: mask_calibration(
+        program, X, infer, simulations=40, **options
+    ),
 )
-def test_what_cannot_be_checked_is_refused(program, infer, options, words):
-    with pytest.raises(ValueError, match=words):
-        mask_calibration(program, X, infer, simulations=40, **options)
 
 
 def test_what_has_no_table_is_refused():
     with drawing(seed=0):
-        with pytest.raises(ValueError, match="several latents"):
-            mask_table(TwoMasks(), X, Y)
-        with pytest.raises(ValueError, match="must observe y"):
-            mask_table(lambda x, y: None, X, Y)
+        refused("several latents", mask_table, TwoMasks(), X, Y)
+        refused("must observe y", mask_table, lambda x, y: None, X, Y)
         with pytest.raises(ValueError, match="scaled site 'y' has no posterior"):
             mask_table(pyro.poutine.scale(Masked(), scale=0.5), X, Y)
         wide = torch.zeros(4, 20)
-        with pytest.raises(ValueError, match="masks"):
-            mask_table(Wide(), wide, Y[:4])
+        refused("masks", mask_table, Wide(), wide, Y[:4])
 
 
 class Wide(PyroModule):

@@ -131,8 +131,17 @@ def test_refusals():
     x = normal_rows(50)
     with pytest.raises(ValueError, match=r"factors must be .*3"):
         CopulaImputer.fit(x, factors=4)
-    with pytest.raises(ValueError, match="as there are 4 columns"):
-        CopulaImputer(torch.zeros(5, 3), LOADINGS, torch.zeros(0, 2), [[0], [1], [2], [3]], [0] * 4)
+    columns, none = [[0], [1], [2], [3]], torch.zeros(0, 2)
+    rows = torch.zeros(5, 4)
+    for message, arguments in (
+        (r"ordered .* \(N, 4\)", (torch.zeros(5, 3), LOADINGS, none, columns, [0] * 4)),
+        (r"loadings .* \(4, q\)", (rows, LOADINGS[:3], none, columns, [0] * 4)),
+        (r"shares .* \(2, 2\)", (rows, LOADINGS, none, columns, [0, 0, 0, 2])),
+        (r"levels .* \(4,\)", (rows, LOADINGS, none, columns, [0] * 3)),
+        ("beside each other", (rows, LOADINGS, none, [[0], [1], [2], [3, 5]], [0] * 4)),
+    ):
+        with pytest.raises(ValueError, match=message):
+            CopulaImputer(*arguments)
     given = exact_margins()(x, torch.zeros(4, dtype=torch.double))
     with pytest.raises(NotImplementedError, match="have no density"):
         given.log_prob(x)

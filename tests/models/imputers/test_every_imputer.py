@@ -305,7 +305,7 @@ def test_bad_rows_and_masks(name):
         with pytest.raises(error, match=message):
             imputer(rows, keep)
     if imputer.event_shape is not None:
-        with pytest.raises(ValueError, match=r"x must have shape \(B, 4\); it has shape \(5, 5\)"):
+        with pytest.raises(ValueError, match=r"x must have shape \(B, 4\); the shape is \(5, 5\)"):
             imputer(torch.randn(5, D + 1), torch.ones(5, D + 1))
     torch.distributions.Distribution.set_default_validate_args(True)
     with pytest.raises(ValueError, match="parameter keep"):
@@ -379,9 +379,9 @@ def test_one_hot_and_constant_columns(kind, dtype):
 
 def test_bad_parts_of_the_imputed_law():
     x, keep = torch.randn(5, D), torch.ones(5, D)
-    with pytest.raises(ValueError, match="x must end in the event shape"):
+    with pytest.raises(ValueError, match=r"x must have shape \(…, 3\), as of hidden_distribution"):
         Imputed(x, keep, dist.Normal(torch.zeros(3), 1).to_event(1))
-    with pytest.raises(ValueError, match="keep must have an entry for each feature"):
+    with pytest.raises(ValueError, match=r"keep must have .*1\), an entry for each feature"):
         Imputed(torch.randn(5, 1), keep, dist.Normal(torch.zeros(1), 1).to_event(1))
     with pytest.raises(NotImplementedError, match="must define hidden_distribution"):
         Imputer()(x, keep)

@@ -23,7 +23,13 @@ from lexppl.models import (
     Predictor,
     SizePenalty,
 )
-from lexppl.models.missing import HiddenByNature, MarkedRows, ObservedSelector, restricted
+from lexppl.models.missing import (
+    HiddenByNature,
+    LimitedSelector,
+    MarkedRows,
+    ObservedSelector,
+    restricted,
+)
 from lexppl.tabular.missing_values import completed_rows
 
 MARKERS = (-1, 2, 2, 4, 4)
@@ -157,6 +163,19 @@ def test_a_row_without_the_k_entries_keeps_those_it_has():
     assert mean[0].tolist() == [1.0, 1.0, 0.0]
     assert mean[1].tolist() == [0.0, 0.0, 1.0]
     assert float(mean[2].sum()) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("k", [None, 2])
+def test_entries_left_out_are_never_kept_and_the_rest_is_the_law_given_so(k):
+    network = MLP(3, 3, (4,), seed=0).double()
+    selector = BernoulliSelector(network) if k is None else KSubsetSelector(network, k)
+    law, limited = selector(VALUES), LimitedSelector(selector, [False, True, False])(VALUES)
+    masks = torch.tensor(list(itertools.product([0.0, 1.0], repeat=3)), dtype=torch.float64)
+    masks = masks if k is None else masks[masks.sum(-1) == k]
+    rows = masks.unsqueeze(1).expand(-1, len(VALUES), -1)
+    there = (masks[:, 1] == 0).unsqueeze(-1)
+    given = torch.where(there, law.log_prob(rows).exp(), 0.0)
+    torch.testing.assert_close(limited.log_prob(rows).exp(), given / given.sum(0))
 
 
 def test_other_masks_are_refused_by_name():

@@ -257,7 +257,7 @@ def test_a_fit_and_its_files(name, replicates, tmp_path):
         (lambda: CostPenalty([-1.0]), "a cost"),
         (
             lambda: CostPenalty([1.0])(dist.Bernoulli(torch.full((1, 2), 0.5)).to_event(1), None),
-            "costs has 1 entries, masks have 2",
+            r"masks must have shape \(…, 1\), an entry for each of costs; the shape is \(1, 2\)",
         ),
     ],
 )

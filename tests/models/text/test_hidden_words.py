@@ -164,7 +164,8 @@ def law_of(**changes):
         (lambda: BigramImputer.fit(X, 10_000, classes=64), "take at most 40 classes"),
         (lambda: BigramImputer.fit(X, 3), "from 0 to 2; there is 3"),
         (lambda: BigramImputer.fit(torch.zeros(2, 3), V, classes=2), "it has padding only"),
-        (lambda: UnigramImputer.fit(X[0], V), r"x must be floating word numbers \(N, T\)"),
+        (lambda: UnigramImputer.fit(X[0], V), r"x must have shape \(N, T\), of word numbers"),
+        (lambda: UnigramImputer.fit(X.long(), V), "x must be floating word numbers"),
     ],
 )
 def test_wrong_laws(call, message):

@@ -141,7 +141,7 @@ def test_the_divergence_from_uniform_words_counts_words():
             r"texts must have shape \(N, 6\), or \(N, 12\); the shape is \(3, 4\)",
         ),
         (lambda: NETWORKS["cnn"]()(X + 3.0), "from 0 to 8; there is 10"),
-        (lambda: NETWORKS["cnn"]()(X * 0.5), r"there is 3\.5\. A word has no half"),
+        (lambda: NETWORKS["cnn"]()(X * 0.5), r"there is 3\.5: fractional masks"),
         (lambda: selector()(X[:, :4]), r"texts must have shape \(N, 6\), of 6 word numbers"),
         (lambda: selector(shown=2)(X), "and 2 numbers behind them"),
         (lambda: TextSelector(V, T, 7), "a multiple of 6 words; it is 7"),
