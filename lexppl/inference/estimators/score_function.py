@@ -28,12 +28,7 @@ from lexppl.inference.estimators.base import (
     mask_score,
     scored,
 )
-from lexppl.inference.objective.bound import (
-    BoundSpec,
-    BoundTerms,
-    LogWeight,
-    score_of,
-)
+from lexppl.inference.objective.bound import BoundSpec, BoundTerms, LogWeight, score_of
 from lexppl.inference.objective.program import ParticleProgram, ParticleTrace
 from lexppl.inference.objective.site import Site
 

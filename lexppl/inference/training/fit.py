@@ -31,11 +31,7 @@ from lexppl.inference.contexts import keep_parameters_local, program_settings, s
 from lexppl.inference.mixed_precision import Precision, refuse_unmixed
 from lexppl.inference.objective.objective import Schedule
 from lexppl.inference.posterior.automatic_guides import guide_kind
-from lexppl.inference.posterior.global_draws import (
-    SamplerWarning,
-    warn_of,
-    with_convergence,
-)
+from lexppl.inference.posterior.global_draws import SamplerWarning, warn_of, with_convergence
 from lexppl.inference.posterior.global_latents import latents_of, refuse_none, refuse_of_rows
 from lexppl.inference.posterior.mask_gibbs import MaskGibbs
 from lexppl.inference.posterior.mcmc import as_inference
