@@ -141,9 +141,7 @@ def _bound(log_q: Tensor, log_weight: Tensor, spec: BoundSpec) -> Tensor:
     log_q = log_q.reshape((1,) * (log_weight.dim() - 1 - log_q.dim()) + tuple(log_q.shape))
     # (B, …, T, L) and (B, …, T), over the T multisets
     weight = log_weight.movedim(-1, 0)[..., index, place]
-    log_p = log_q.movedim(-1, 0)[..., index].sum(-1) + log_q.new_tensor(
-        [math.log(w) for w in ways.tolist()]
-    )
+    log_p = log_q.movedim(-1, 0)[..., index].sum(-1) + log_q.new_tensor([*map(math.log, ways)])
     bound = torch.logsumexp(weight, -1) - math.log(drawn)
     return (log_p.exp() * bound).sum(-1, keepdim=True).movedim(0, -1)
 

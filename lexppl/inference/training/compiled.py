@@ -102,22 +102,22 @@ class _Graph:
     def gradients(self, inputs: Sequence[Tensor]) -> TermGradients:
         """The loss and gradients by the graph."""
         with torch.no_grad():
-            loss, *found = self.run(*inputs)
-        values = iter(found)
-        every = [next(values) if there else None for there in self.present]
-        return TermGradients(loss, every[: self.learned], every[self.learned :])
+            loss, *values = self.run(*inputs)
+        left = iter(values)
+        gradients = [next(left) if there else None for there in self.present]
+        return TermGradients(loss, gradients[: self.learned], gradients[self.learned :])
 
 
 def graph_inputs(step: TrainingStep, rows: StepRows, numbers: Mapping[str, float]) -> list[Tensor]:
     """A graph's inputs: parameters, statistics, rows, weights and the objective's numbers."""
     runner = step.runner
-    own = [*runner.parameters.values(), *runner.buffers.values()]
-    like = own[0]
+    state = [*runner.parameters.values(), *runner.buffers.values()]
+    like = state[0]
     # Of the parameters' type, as a number takes that of the tensor that it multiplies; filled in on
     # the device, which a copy from the host would wait for.
-    given = [torch.full((), n, dtype=like.dtype, device=like.device) for n in numbers.values()]
+    scalars = [torch.full((), n, dtype=like.dtype, device=like.device) for n in numbers.values()]
     weights = [] if rows.weights is None else [rows.weights]
-    return [*own, *rows.batch, *weights, *given]
+    return [*state, *rows.batch, *weights, *scalars]
 
 
 MOST_GRAPHS = 8
@@ -168,25 +168,25 @@ class _TermStep:
     @property
     def shapes(self) -> Hashable:
         rows = self.rows
-        given = rows.batch if rows.weights is None else (*rows.batch, rows.weights)
-        return rows.size, rows.weights is None, *((one.shape, one.dtype) for one in given)
+        columns = rows.batch if rows.weights is None else (*rows.batch, rows.weights)
+        return rows.size, rows.weights is None, *((c.shape, c.dtype) for c in columns)
 
     def key(self, shares: Iterable[float]) -> Hashable:
         reached = tuple((share, self.rows.at >= share) for share in sorted(shares))
         return self.shapes, None if self.moving is None else self.moving.kind, reached
 
 
-def _traced(of_step: _TermStep) -> _Graph:
+def _traced(term_step: _TermStep) -> _Graph:
     """The graph of a term, forward and backward together: an `autograd.Function` needs both."""
-    step, moved, rows = of_step.step, of_step.moved, of_step.rows
+    step, moved, rows = term_step.step, term_step.moved, term_step.rows
     runner = step.runner
-    inputs = [value.detach().clone() for value in of_step.inputs]
+    inputs = [value.detach().clone() for value in term_step.inputs]
     unread = iter(inputs)
     state = {name: next(unread).requires_grad_() for name in runner.parameters}
     state |= {name: next(unread) for name in runner.buffers}
     batch = tuple(next(unread) for _ in rows.batch)
     weights = None if rows.weights is None else next(unread)
-    objective = of_step.objective.with_numbers({name: next(unread) for name in of_step.numbers})
+    objective = term_step.objective.with_numbers({name: next(unread) for name in term_step.numbers})
     recorder = Recorder(inputs)
     reads = _RunReads(recorder)
     with reads, runner.standing_in(state), torch.enable_grad(), _ReadsRefused(), recorder:
@@ -226,70 +226,70 @@ class CompiledTerms:
 
     def __call__(self, step: TrainingStep, moved: MovedTerm, rows: StepRows) -> TermGradients:
         known = self._terms[id(moved.term)]
-        one = _TermStep(step, moved, rows, moved.term.objective.at(rows.at))
-        if one.moving is None:
-            name = type(one.objective).__name__
-            self._give_up(one, f"{name} does not say what of it changes (Objective.moving)")
-        if one.moving is None or known.is_eager:
-            return self._eager(one)
-        key = one.key(known.shares)
+        term_step = _TermStep(step, moved, rows, moved.term.objective.at(rows.at))
+        if term_step.moving is None:
+            name = type(term_step.objective).__name__
+            self._give_up(term_step, f"{name} does not say what of it changes (Objective.moving)")
+        if term_step.moving is None or known.is_eager:
+            return self._eager(term_step)
+        key = term_step.key(known.shares)
         graph = known.graphs.get(key)
         if graph is None and key in known.met - known.eager:
-            graph = self._made(one, known)
+            graph = self._made(term_step, known)
             if graph is not None:
-                known.graphs[one.key(known.shares)] = graph
+                known.graphs[term_step.key(known.shares)] = graph
         known.met.add(key)
         if graph is None:
-            return self._eager(one)
+            return self._eager(term_step)
         graph.uses += 1
         if graph.uses >= graph.next_check:
-            return self._checked(one, graph)
+            return self._checked(term_step, graph)
         self._counts["compiled" if graph.compiled else "traced"] += 1
-        return graph.gradients(one.inputs)
+        return graph.gradients(term_step.inputs)
 
-    def _eager(self, one: _TermStep) -> TermGradients:
+    def _eager(self, term_step: _TermStep) -> TermGradients:
         self._counts["eager"] += 1
-        return one.step.evaluate(one.moved, one.rows, one.objective)
+        return term_step.step.evaluate(term_step.moved, term_step.rows, term_step.objective)
 
-    def _give_up(self, one: _TermStep, why: str) -> None:
-        self._terms[id(one.moved.term)] = _OfTerm(is_eager=True)
-        self._warn(one, why, "its steps are run as they are")
+    def _give_up(self, term_step: _TermStep, why: str) -> None:
+        self._terms[id(term_step.moved.term)] = _OfTerm(is_eager=True)
+        self._warn(term_step, why, "its steps are run as they are")
 
-    def _warn(self, one: _TermStep, why: str, instead: str) -> None:
-        reason = f"{type(one.moved.term.model).__name__} is not compiled: {why}"
+    def _warn(self, term_step: _TermStep, why: str, instead: str) -> None:
+        reason = f"{type(term_step.moved.term.model).__name__} is not compiled: {why}"
         if reason not in self._reasons:
             self._reasons.append(reason)
             warnings.warn(f"{reason}; {instead}", RuntimeWarning, stacklevel=2)
 
-    def _made(self, one: _TermStep, known: _OfTerm) -> _Graph | None:
+    def _made(self, term_step: _TermStep, known: _OfTerm) -> _Graph | None:
         """The graph of a term for such rows; None, and a warning, where there is none."""
         if len(known.graphs) == MOST_GRAPHS:
-            self._give_up(one, "its batch sizes keep changing")
+            self._give_up(term_step, "its batch sizes keep changing")
             return None
-        like = one.rows.batch[0]
+        like = term_step.rows.batch[0]
         state = random_state(like.device)
         try:
-            graph = _traced(one)
+            graph = _traced(term_step)
             known.shares |= graph.shares
-            known.compiled_rows = known.compiled_rows or one.shapes
+            known.compiled_rows = known.compiled_rows or term_step.shapes
             # Compiling costs as much as thousands of steps; a last smaller batch has one an epoch.
-            if self.backend == "inductor" and known.compiled_rows == one.shapes:
-                graph.run, graph.compiled = self._compiled(one, graph)
+            if self.backend == "inductor" and known.compiled_rows == term_step.shapes:
+                graph.run, graph.compiled = self._compiled(term_step, graph)
             return graph
-        # A program is any Python, and torch has no one error for what cannot be traced.
+        # A program is any Python, and torch has no term_step error for what cannot be traced.
         except Exception as error:
             later: frozenset[float] = getattr(error, "shares", frozenset())
             if later:
                 known.shares |= later
-                known.eager.add(one.key(known.shares))
+                known.eager.add(term_step.key(known.shares))
             else:
-                self._give_up(one, _line(error))
+                self._give_up(term_step, _line(error))
             return None
         finally:
             set_random_state(like.device, state)
 
-    def _compiled(self, one: _TermStep, graph: _Graph) -> tuple[Callable[..., Any], bool]:
-        inputs = [value.detach() for value in one.inputs]
+    def _compiled(self, term_step: _TermStep, graph: _Graph) -> tuple[Callable[..., Any], bool]:
+        inputs = [value.detach() for value in term_step.inputs]
         try:
             if graph.goes_back:
                 raise NotTraceableError("it goes back to an earlier state of the random numbers")
@@ -297,22 +297,24 @@ class CompiledTerms:
             with torch.no_grad():
                 return _machine_code(trace(*inputs), inputs), True
         except Exception as error:
-            self._warn(one, f"its graph cannot be, {_line(error)}", "the graph is run as traced")
+            self._warn(
+                term_step, f"its graph cannot be, {_line(error)}", "the graph is run as traced"
+            )
             return graph.run, False
 
-    def _checked(self, one: _TermStep, graph: _Graph) -> TermGradients:
+    def _checked(self, term_step: _TermStep, graph: _Graph) -> TermGradients:
         """The program's loss and gradients, against which its graph's are checked."""
-        like, runner = one.rows.batch[0], one.step.runner
+        like, runner = term_step.rows.batch[0], term_step.step.runner
         buffers = [*runner.template.buffers(), *runner.buffers.values()]
         before, state = [b.clone() for b in buffers], random_state(like.device)
-        found = self._eager(one)
+        gradients = self._eager(term_step)
         after, left = [b.clone() for b in buffers], random_state(like.device)
         _put(buffers, before)
         set_random_state(like.device, state)
         try:
-            by_graph = graph.gradients(one.inputs)
+            by_graph = graph.gradients(term_step.inputs)
             others = zip(after, buffers, strict=True)
-            gap = disagreement(found, by_graph, others, self._rounded)
+            gap = disagreement(gradients, by_graph, others, self._rounded)
             why = (
                 f"its graph's loss or gradients differ from the program's, {gap:.1e} times what "
                 f"rounding explains, at its step {graph.uses}"
@@ -325,8 +327,8 @@ class CompiledTerms:
         graph.next_check = 2 * graph.uses if gap <= 1.0 else graph.uses + 1
         graph.misses = 0 if gap <= 1.0 else graph.misses + 1
         if graph.misses >= MOST_MISSES:
-            self._give_up(one, why)
-        return found
+            self._give_up(term_step, why)
+        return gradients
 
 
 def _put(tensors: list[Tensor], values: list[Tensor]) -> None:
