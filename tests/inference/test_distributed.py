@@ -38,8 +38,7 @@ from lexppl.inference import (
 from lexppl.inference.batches import TensorRows
 from lexppl.inference.contexts import keep_parameters_local, seeded
 from lexppl.inference.training.distributed import Dealt, name_of_round, processes_of
-from lexppl.inference.training.first_look import SampleNodes, refuse_unshared
-from lexppl.inference.training.rows import FoldedRows
+from lexppl.inference.training.first_look import nodes_of, refuse_unshared
 from lexppl.inference.training.step import TrainingStep
 from lexppl.models import LEX, MLP, BernoulliSelector, ConstantImputer, SizePenalty
 from tests.inference import builders
@@ -510,7 +509,7 @@ def in_folds(rows, folds):
     if folds == 1:
         return rows
     sizes = tuple(len(block) for block in rows.columns[0].tensor_split(folds))
-    return FoldedRows(rows.columns, sizes=sizes)
+    return TensorRows(rows.columns, sizes=sizes)
 
 
 @pytest.mark.parametrize("folds", [1, 3])
@@ -568,13 +567,13 @@ class Unscaled(Objective):
 def test_what_has_no_rows_to_share_is_refused(model, objective, plate, error):
     term = LossTerm(model, objective)
     batch = (X.float(),)
-    refused(error, refuse_unshared, term, SampleNodes.of(model, None, batch), plate, batch)
+    refused(error, refuse_unshared, term, (nodes_of(model, batch), {}), plate, batch)
 
 
 def test_a_global_latent_as_wide_as_a_batch_has_rows_is_no_row():
     model, batch = WithPrior(), (X[:3], Y[:3])
     keep_parameters_local(model)
-    refuse_unshared(LossTerm(model, EXACT()), SampleNodes.of(model, None, batch), "data", batch)
+    refuse_unshared(LossTerm(model, EXACT()), (nodes_of(model, batch), {}), "data", batch)
 
 
 def test_processes_that_torchrun_has_started_are_not_ignored(monkeypatch):

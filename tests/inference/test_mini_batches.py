@@ -10,7 +10,7 @@ from torch import nn
 from lexppl.effects import mask_particles, penalty
 from lexppl.inference import Enumerate, NestedIWAE
 from lexppl.inference.contexts import MiniBatch, keep_parameters_local, rows_plate
-from lexppl.inference.training.first_look import SampleNodes
+from lexppl.inference.training.first_look import nodes_of
 from tests.inference.builders import OneLog, Partial, Taking, quick
 from tests.refusals import refused
 
@@ -40,8 +40,7 @@ class Grouped(PyroModule):
 
 def plate_of(model):
     keep_parameters_local(model)
-    look = SampleNodes.of(model, None, (X[:4], Y[:4]))
-    return rows_plate(look.model.values(), 4)
+    return rows_plate(nodes_of(model, (X[:4], Y[:4])).values(), 4)
 
 
 def value(model, rows, batch, plate):

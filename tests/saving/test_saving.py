@@ -26,7 +26,6 @@ from lexppl.models import (
 from lexppl.saving.description import describe
 from lexppl.systems import l2x
 from tests.refusals import refused
-from tests.saving.changed import divide
 
 
 def rows(dtype=torch.float32):
@@ -132,8 +131,7 @@ def killed_at(monkeypatch, moment):
     return lambda: count
 
 
-@pytest.mark.parametrize("divided", [False, True])
-def test_killed_at_any_call_there_is_the_old_explainer_or_the_new_one(tmp_path, divided):
+def test_killed_at_any_call_there_is_the_old_explainer_or_the_new_one(tmp_path):
     old, new = (fitted(model, rows(), seed=seed) for seed in (0, 1))
     x, _ = rows()
     means = [result.model.selector(x).mean for result in (old, new)]
@@ -142,8 +140,6 @@ def test_killed_at_any_call_there_is_the_old_explainer_or_the_new_one(tmp_path, 
     for moment in range(100):
         folder = tmp_path / str(moment)
         save(old, folder)
-        if divided:
-            divide(folder)
         with pytest.MonkeyPatch.context() as patch:
             calls = killed_at(patch, moment)
             with suppress(KilledError):

@@ -67,7 +67,7 @@ def test_what_is_no_draws_of_one_program_is_refused(result):
     assert several.as_draws().sampler.name == "deep ensemble"
     refused(r"as_draws\(\) needs two replicates", result.subset([0]).as_draws)
     refused("draws already, by bootstrap", result.as_draws().as_draws)
-    refused("differ in name or shape", stacked_parameters, [explainer(), explainer(hidden=(5,))])
+    refused("same names and shapes", stacked_parameters, [explainer(), explainer(hidden=(5,))])
     models = [explainer(), explainer()]
     for place, model in enumerate(models):
         model.predictor.rounds = place
