@@ -50,7 +50,7 @@ def print_report(report: Report, folder: Path) -> None:
 
 def ranking_title(report: Report) -> str:
     """Title of the ranking."""
-    meaning, source = report.kind.meaning, report.source
+    meaning = report.kind.meaning
     if isinstance(report, TableReport):
         what = f"Ranked features: {meaning}"
         if report.gains is not None:
@@ -58,6 +58,7 @@ def ranking_title(report: Report) -> str:
                 f"Ranked groups of features: gain, and what they say alone, in nats, and {meaning}"
             )
         return f"{what}, mean over held-out rows"
+    source = report.source
     if source.are_texts:
         return (
             "Words by how much is kept of them for how often they are in "

@@ -266,12 +266,12 @@ def first_screen(report: Report) -> FirstScreen:
     )
     if isinstance(report, RowsReport):
         first = _rests_on(report)
-        return replace(screen, first=first, entries=report.entries, row=source.data.rows)
+        return replace(screen, first=first, entries=report.entries, row=report.source.data.rows)
     gains, learning, certified = report.gains, report.learning, report.certified
     screen = replace(
         screen,
         groups=groups_read(report.ranking, None if gains is None else gains.groups),
-        in_folds=source.fold is not None,
+        in_folds=report.source.fold is not None,
         learned=None if learning is None else learning.shown,
         certified="" if certified is None else certified.answer(),
         behind="" if plan.regime.post_hoc else report.judgement.behind,
