@@ -45,14 +45,17 @@ def fingerprint(value: Any) -> str:
     return _hash({path: digest(leaf) for path, leaf in contents(value, "it", strict=True).items()})
 
 
-def contents(value: Any, path: str, strict: bool = False) -> dict[str, Leaf]:
-    """What a value holds, by path: representations, tensors and arrays.
+def contents(
+    value: Any, path: str, strict: bool = False, opaque: tuple[type, ...] = ()
+) -> dict[str, Leaf]:
+    """What a value holds, by path: representations, tensors and arrays; of `opaque` types the class
+    alone.
 
     Not `strict`: what has neither a representation nor attributes is identified by its class,
     private attributes other than numbers, words and arrays are left out, and random states are
     refused.
     """
-    walk = _Walk(strict)
+    walk = _Walk(strict, opaque)
     walk.add(path, value)
     return walk.found
 
@@ -90,8 +93,8 @@ def _hash(value: Any) -> str:
 class _Walk:
     """A walk through what a value holds."""
 
-    def __init__(self, strict: bool) -> None:
-        self.strict = strict
+    def __init__(self, strict: bool, opaque: tuple[type, ...]) -> None:
+        self.strict, self.opaque = strict, opaque
         self.found: dict[str, Leaf] = {}
         # The value is kept beside its path: another would else have its place in memory.
         self._seen: dict[int, tuple[str, Any]] = {}
@@ -121,6 +124,8 @@ class _Walk:
             return value
         if isinstance(value, np.ndarray) and not value.dtype.hasobject:
             return value
+        if isinstance(value, self.opaque):
+            return _qualified(type(value))
         if isinstance(value, type):
             return _qualified(value) + _code_of_class(value)
         if isinstance(value, BuiltinFunctionType):
@@ -140,7 +145,7 @@ class _Walk:
         if isinstance(value, Mapping):
             return f"{name} of {len(value)}", {str(key): part for key, part in value.items()}
         if isinstance(value, Set):
-            members = sorted(_hash(contents(one, "", self.strict)) for one in value)
+            members = sorted(_hash(contents(one, "", self.strict, self.opaque)) for one in value)
             return f"{name} of {len(value)}", {"members": members}
         if isinstance(value, Sequence):
             return f"{name} of {len(value)}", {str(n): one for n, one in enumerate(value)}

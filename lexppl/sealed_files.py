@@ -1,4 +1,4 @@
-"""Files that are there in full or not at all, and are read as they were written, by checksums."""
+"""Files written whole or not at all, and verified by checksum as they are read."""
 
 import errno
 import hashlib

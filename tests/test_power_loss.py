@@ -19,7 +19,6 @@ from lexppl.sealed_files import output_file, output_folder
 from lexppl.systems import lex
 from tests.explanation.many_rows.fitted import assert_same, fitted, rows
 from tests.power_loss import Disk, written
-from tests.saving.changed import divide
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="folders are flushed on POSIX alone")
 
@@ -29,13 +28,10 @@ def outcomes(states, tmp_path, read):
     return [read(written(state, tmp_path / f"state {n}")) for n, state in enumerate(states)]
 
 
-@pytest.mark.parametrize("divided", [False, True])
-def test_an_explainer_is_the_old_or_the_new_one(tmp_path, divided):
+def test_an_explainer_is_the_old_or_the_new_one(tmp_path):
     root = tmp_path / "disk"
     first, second = fitted(), fitted(seed=1)
     save(first, root / "saved")
-    if divided:
-        divide(root / "saved")
     states = Disk(root).during(lambda: save(second, root / "saved"))
     x = rows()[0][:5]
     means = [result.model.selector(x).mean for result in (first, second)]

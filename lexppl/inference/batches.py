@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import zip_longest
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
@@ -44,11 +45,13 @@ are read batch by batch."""
 @dataclass(frozen=True)
 class TensorRows:
     """Columns with rows in common: `(N, …)`, or `(R, N, …)` by replicate. The last is how often
-    each row counts in each replicate, `(N, R)` or `(R, N)`, where `is_weighted`."""
+    each row counts in each replicate, `(N, R)` or `(R, N)`, where `is_weighted`. Where there are
+    `sizes`, the rows stand fold after fold, and batches do so too."""
 
     columns: Columns
     by_replicate: bool = False
     is_weighted: bool = False
+    sizes: tuple[int, ...] = ()
 
     def __len__(self) -> int:
         return self.columns[0].shape[self.row_dim]
@@ -76,7 +79,15 @@ class TensorRows:
 
     def batches(self, size: int, shuffle: bool) -> Iterator[Columns]:
         """Batches of at most `size` rows, none dropped; shuffled for each replicate by itself, but
-        for one batch of all rows, in whose order a program may hold more of them."""
+        for one batch of all rows, in whose order a program may hold more of them. Of folds as many
+        rows of each as can be, and so more than `size` by rounding up to the same number."""
+        if self.sizes:
+            of_each = -(-size // len(self.blocks))
+            for folds in zip_longest(*(block.batches(of_each, shuffle) for block in self.blocks)):
+                # A fold with a row fewer than others may have run out: those that follow have too.
+                present = zip(*(part for part in folds if part is not None), strict=True)
+                yield tuple(torch.cat(columns, self.row_dim) for columns in present)
+            return
         order = self._order() if shuffle else None  # Of one batch too: what is next is drawn alike
         if order is not None and size < len(self):
             for places in order.split(size, -1):
@@ -84,6 +95,12 @@ class TensorRows:
         else:
             parts = (column.split(size, self.row_dim) for column in self.columns)
             yield from zip(*parts, strict=True)
+
+    @cached_property
+    def blocks(self) -> list[TensorRows]:
+        """The rows of each fold."""
+        parts = (column.split(self.sizes, self.row_dim) for column in self.columns)
+        return [TensorRows(part, self.by_replicate) for part in zip(*parts, strict=True)]
 
     def split(self, share: float) -> tuple[TensorRows, TensorRows]:
         """A random share of the rows apart: `(others, share)`."""
@@ -94,10 +111,10 @@ class TensorRows:
 
     def at(self, places: Tensor) -> TensorRows:
         """Rows by their places `(n,)`, or `(R, n)` in each replicate."""
-        if not self.by_replicate:
-            return TensorRows(tuple(c[places] for c in self.columns))
-        replicate = torch.arange(len(places), device=self.device).unsqueeze(1)
-        return TensorRows(tuple(c[replicate, places] for c in self.columns), True)
+        index: Any = places
+        if self.by_replicate:
+            index = torch.arange(len(places), device=self.device).unsqueeze(1), places
+        return replace(self, columns=tuple(c[index] for c in self.columns), sizes=())
 
     def _order(self) -> Tensor:
         if self.by_replicate:
@@ -116,6 +133,7 @@ class LoadedRows:
     by_replicate: ClassVar[bool] = False
     is_weighted: ClassVar[bool] = False
     row_dim: ClassVar[int] = 0
+    sizes: ClassVar[tuple[int, ...]] = ()
     device: ClassVar[torch.device] = torch.device("cpu")
 
     def __len__(self) -> int:

@@ -252,12 +252,8 @@ class _TreeCheck:
             used = {tree.levels[s.name] for s in self._sites}
             self.counts = [FEW_VALUES if i in used else 1 for i in range(len(tree.plates))]
             self._steps = [1] * len(tree.plates)
-        count = math.prod(self.counts)
-        places = torch.arange(count, device=run.arguments[0].device).unsqueeze(-1)
-        self.base = []
-        for size in self.counts:
-            count //= size
-            self.base.append(places // count % size)
+        every = torch.arange(math.prod(self.counts), device=run.arguments[0].device)
+        self.base = [place.unsqueeze(-1) for place in torch.unravel_index(every, self.counts)]
         terms = self.terms(self.base)
         self._table = [value.reshape(*self.counts, value.shape[-1]) for value in terms]
 
@@ -376,9 +372,7 @@ def _same(terms: Tensor, known: Tensor) -> Tensor:
 
 def _full(site: Site) -> Tensor:
     """A latent's values in all entries of its batch."""
-    law = site.distribution
-    value: Tensor = torch.as_tensor(site.value).expand(*law.batch_shape, *law.event_shape)
-    return value
+    return torch.as_tensor(site.value).expand(site.distribution.shape())
 
 
 def _gathered(values: Tensor, places: Tensor, site: Site) -> Tensor:

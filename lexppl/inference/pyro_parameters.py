@@ -21,11 +21,7 @@ from lexppl.effects import ParticleCounts, weights_first
 from lexppl.fingerprint import KNOWN, is_of
 from lexppl.inference.batches import Columns
 from lexppl.inference.contexts import keep_parameters_local
-from lexppl.inference.objective.program import (
-    RefuseImproper,
-    beneath_handlers,
-    copied_rows,
-)
+from lexppl.inference.objective.program import RefuseImproper, beneath_handlers, copied_rows
 from lexppl.inference.stages import LossTerm, Stage, modules_of
 from lexppl.threads import evaluating
 

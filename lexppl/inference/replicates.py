@@ -7,8 +7,7 @@ import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import partial
-from types import FunctionType, MappingProxyType
+from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar
 
 import torch
@@ -17,10 +16,19 @@ from torch.func import vmap
 from torch.overrides import TorchFunctionMode
 
 from lexppl.distributions.computed_once import MadeOnce
+from lexppl.fingerprint import contents, digest
 from lexppl.inference.batches import Columns
 from lexppl.inference.contexts import RowWeights
 from lexppl.inference.objective.objective import Objective
-from lexppl.inference.stages import LossTerm, Stage, TrainingModules, tensors_of, terms_of
+from lexppl.inference.stages import (
+    LossTerm,
+    Stage,
+    TrainingModules,
+    differing,
+    stacked_tensors,
+    tensors_of,
+    terms_of,
+)
 
 
 def _normal(like: Tensor, mean: float = 0.0, std: float = 1.0, **_: Any) -> Tensor:
@@ -58,7 +66,7 @@ class OutOfPlaceDraws(TorchFunctionMode):
         return self._DRAWS.get(func, func)(*args, **(kwargs or {}))
 
 
-SEEN = ("draws_in_place", "one_by_one")
+VMAP_FALLBACKS = ("draws_in_place", "one_by_one")
 """What replicates learn of their programs in the first steps, on which later draws depend."""
 
 
@@ -78,7 +86,7 @@ class Replicates:
         """Whether a program was seen to do something else that `vmap` refuses."""
         self.differ = differ
         if differ:
-            refuse_other_stages([one.stages for one in copies])
+            refuse_other_stages([modules.stages for modules in copies])
         self.numbers = replicate_hyperparameters(copies) if differ else []
         learned = [n for n, p in self.template.named_parameters() if p.requires_grad]
         tracked = tracked_buffers(self.template)
@@ -86,20 +94,20 @@ class Replicates:
             # Trees and what else was fitted to a replicate's rows.
             fitted = _buffers_where(self.template, "fit_rows", recurse=True)
             tracked += [name for name in fitted if name not in tracked]
-        given = differing_tensors(copies, learned) if differ else []
-        tracked += [name for name in given if name not in tracked]
-        every = [tensors_of(one) for one in copies]
-        state = {name: every[0][name] for name in (*learned, *tracked)}
+        if differ:
+            moved = {*learned, *tracked}
+            tracked += [n for n in differing(stacked_tensors(copies)) if n not in moved]
+        state = {name: tensors_of(self.template)[name] for name in (*learned, *tracked)}
         names = {id(value): name for name, value in state.items()}
         if self.count > 1:
-            state = {n: torch.stack([one[n].detach() for one in every]) for n in state}
+            state = stacked_tensors(copies, state)
         self.parameters = {name: state[name].requires_grad_() for name in learned}
         self.buffers = {name: state[name] for name in tracked}
         self._places: list[tuple[dict[str, Any], str, str]] = [
-            (held, attribute, names[id(value)])
+            (holder, attribute, names[id(value)])
             for module in self.template.modules()
-            for held in (module._parameters, module._buffers)
-            for attribute, value in held.items()
+            for holder in (module._parameters, module._buffers)
+            for attribute, value in holder.items()
             if id(value) in names
         ]
         device = next((p.device for p in self.parameters.values()), None)
@@ -120,7 +128,7 @@ class Replicates:
     ) -> Tensor:
         """The loss of each replicate, `(R,)`; rows in common or `(R, B, …)`, weights `(R, B)`."""
 
-        def one(state: dict[str, Any], rows: Columns, weights: Tensor | None = None) -> Tensor:
+        def loss_of(state: dict[str, Any], rows: Columns, weights: Tensor | None = None) -> Tensor:
             with self._holding(state), weighing(weights, plate):
                 return self.template(term, objective, rows)
 
@@ -135,11 +143,11 @@ class Replicates:
         # Pyro's own objectives read numbers off their tensors, which vmap cannot either.
         if objective.vectorised and not self.one_by_one:
             over: tuple[int | None, ...] = (0, 0 if by_replicate else None)
-            given: tuple[Any, ...] = ({**state, **self._settings}, batch)
+            arguments: tuple[Any, ...] = ({**state, **self._settings}, batch)
             if weights is not None:
-                over, given = (*over, 0), (*given, weights)
+                over, arguments = (*over, 0), (*arguments, weights)
             try:
-                return self._vectorised(one, over, given)
+                return self._vectorised(loss_of, over, arguments)
             except RuntimeError as error:
                 # What is wrong of itself is so of one by itself too, which has run before.
                 reason = " ".join(str(error).split())
@@ -149,8 +157,8 @@ class Replicates:
                 f"at once, such as a branch by a value or a tensor changed in place: {reason}",
                 stacklevel=2,
             )
-        each = [
-            one(
+        losses = [
+            loss_of(
                 {name: value[r] for name, value in state.items()}
                 | {number.name: number.values[r] for number in self.numbers},
                 tuple(column[r] for column in batch) if by_replicate else batch,
@@ -158,22 +166,22 @@ class Replicates:
             )
             for r in range(self.count)
         ]
-        return torch.stack(each)
+        return torch.stack(losses)
 
     def _vectorised(
-        self, one: Callable[..., Tensor], over: tuple[int | None, ...], given: tuple[Any, ...]
+        self, run: Callable[..., Tensor], over: tuple[int | None, ...], arguments: tuple[Any, ...]
     ) -> Tensor:
-        run = vmap(one, in_dims=over, randomness="different")
+        together = vmap(run, in_dims=over, randomness="different")
         if not self.draws_in_place:
             try:
-                return run(*given)
+                return together(*arguments)
             except RuntimeError as error:
                 if "inplace randomness" not in str(error):
                     raise
             # From here on every call of torch is looked at, a tenth of a small fit.
             self.draws_in_place = True
         with OutOfPlaceDraws():
-            return run(*given)
+            return together(*arguments)
 
     @contextmanager
     def moving_only(self, names: Collection[str]) -> Iterator[None]:
@@ -190,14 +198,14 @@ class Replicates:
     @contextmanager
     def standing_in(self, state: Mapping[str, Tensor]) -> Iterator[None]:
         """Let other tensors be the parameters and running statistics for a while."""
-        own = self.parameters, self.buffers
+        before = self.parameters, self.buffers
         self.parameters = {name: state[name] for name in self.parameters}
         self.buffers = {name: state[name] for name in self.buffers}
         try:
             with self._holding(dict(state)) if self.count == 1 else nullcontext():
                 yield
         finally:
-            self.parameters, self.buffers = own
+            self.parameters, self.buffers = before
 
     @contextmanager
     def replicate(self, index: int) -> Iterator[TrainingModules]:
@@ -216,14 +224,14 @@ class Replicates:
     @contextmanager
     def _holding(self, state: dict[str, Any]) -> Iterator[None]:
         """Let the template's modules, shared ones too, hold other tensors for a while."""
-        before = [(held, attribute, held[attribute]) for held, attribute, _ in self._places]
+        before = [(holder, name, holder[name]) for holder, name, _ in self._places]
         try:
-            for held, attribute, name in self._places:
-                held[attribute] = state[name]
+            for holder, attribute, name in self._places:
+                holder[attribute] = state[name]
             yield
         finally:
-            for held, attribute, value in before:
-                held[attribute] = value
+            for holder, attribute, value in before:
+                holder[attribute] = value
 
     def snapshot(self) -> dict[str, Tensor]:
         """Copies of all that training changes, each `(R, …)`."""
@@ -251,14 +259,14 @@ class Replicates:
             return [self.template.eval()]
         result = []
         for r in range(self.count):
-            one = copy.deepcopy(self.template)
-            values = tensors_of(one)
+            modules = copy.deepcopy(self.template)
+            values = tensors_of(modules)
             with torch.no_grad():
                 for name, stacked in {**self.parameters, **self.buffers}.items():
                     values[name].copy_(stacked[r])
             for number in self.numbers:
-                setattr(one.get_submodule(number.path), number.attribute, number.values[r])
-            result.append(one.eval())
+                setattr(modules.get_submodule(number.path), number.attribute, number.values[r])
+            result.append(modules.eval())
         return result
 
 
@@ -293,8 +301,8 @@ def redraw(terms: TrainingModules, guides_alone: bool = False) -> None:
     guides = [term.guide for term in terms_of(terms.stages) if isinstance(term.guide, nn.Module)]
     guiding = {id(part) for guide in guides for part in guide.modules()}
     for name, part in terms.named_modules():
-        own = [n for n, p in part.named_parameters(recurse=False) if p.requires_grad]
-        if not own or (guides_alone and id(part) not in guiding):
+        learned = [n for n, p in part.named_parameters(recurse=False) if p.requires_grad]
+        if not learned or (guides_alone and id(part) not in guiding):
             continue
         reset: Callable[[], None] | None = getattr(part, "reset_parameters", None)
         if callable(reset):
@@ -302,7 +310,7 @@ def redraw(terms: TrainingModules, guides_alone: bool = False) -> None:
         elif id(part) not in guiding:
             raise ValueError(
                 f"replicates need initial weights of their own, and {type(part).__name__} "
-                f"({name}) has parameters {own} but no reset_parameters(); give fit a function "
+                f"({name}) has parameters {learned} but no reset_parameters(); give fit a function "
                 "that builds the model instead of the model"
             )
 
@@ -329,21 +337,12 @@ def averaged(models: Sequence[Module]) -> Module:
     """
     if not models:
         raise ValueError("averaged needs at least one model; there is none")
-    states = [model.state_dict() for model in models]
-    shapes = [{name: value.shape for name, value in state.items()} for state in states]
-    for other in shapes[1:]:
-        if other != shapes[0]:
-            differing = sorted(set(other.items()) ^ set(shapes[0].items()))
-            raise ValueError(
-                f"the models must have parameters of the same names and shapes; {differing[0][0]!r}"
-                " is not in all of them alike"
-            )
-    mean = {
-        name: torch.stack([s[name] for s in states]).mean(0) if first.is_floating_point() else first
-        for name, first in states[0].items()
-    }
     result = copy.deepcopy(models[0])
-    result.load_state_dict(mean)
+    stacked = stacked_tensors(models)
+    with torch.no_grad():
+        for name, tensor in tensors_of(result).items():
+            if tensor.is_floating_point():
+                tensor.copy_(stacked[name].mean(0))
     return result
 
 
@@ -366,13 +365,13 @@ class ReplicateHyperparameter:
 
 def replicate_hyperparameters(copies: Sequence[nn.Module]) -> list[ReplicateHyperparameter]:
     """The numbers in which the replicates' modules differ."""
-    modules = [list(one.named_modules()) for one in copies]
+    modules = [list(module.named_modules()) for module in copies]
     if len({len(m) for m in modules}) > 1:
         raise ValueError(
             "replicates must be built of the same parts; they have "
             f"{[len(m) for m in modules]} modules"
         )
-    found = []
+    numbers = []
     for same_place in zip(*modules, strict=True):
         path, first = same_place[0]
         kinds = [type(module).__name__ for _, module in same_place]
@@ -385,8 +384,8 @@ def replicate_hyperparameters(copies: Sequence[nn.Module]) -> list[ReplicateHype
                 f"gave, not in those given by hand (PyroSample) or in kind; {path!r} has others"
             )
         for attribute, value in vars(first).items():
-            held = attribute in _NO_SETTINGS or attribute.startswith("_pyro")
-            if held or isinstance(value, MadeOnce):
+            of_torch = attribute in _NO_SETTINGS or attribute.startswith("_pyro")
+            if of_torch or isinstance(value, MadeOnce):
                 continue
             values = [vars(module).get(attribute) for _, module in same_place]
             if all(alike(value, other) for other in values):
@@ -396,48 +395,21 @@ def replicate_hyperparameters(copies: Sequence[nn.Module]) -> list[ReplicateHype
                     "replicates may differ in numbers and in tensors; they differ in "
                     f"{attribute!r} of {kinds[0]} ({path})"
                 )
-            found.append(ReplicateHyperparameter(path, attribute, tuple(values)))
-    return found
-
-
-def differing_tensors(copies: Sequence[nn.Module], learned: Sequence[str]) -> list[str]:
-    """Names of the given tensors (frozen weights, imputers' rows) in which replicates differ."""
-    held = [tensors_of(one) for one in copies]
-    if len({tuple(h) for h in held}) > 1:
-        raise ValueError("replicates must have the same parameters and buffers")
-    found = []
-    for name, first in held[0].items():
-        shapes = [tuple(h[name].shape) for h in held]
-        if len(set(shapes)) > 1:
-            raise ValueError(f"replicates must be alike in shape; {name!r} is {shapes}")
-        if name not in learned and any(not torch.equal(first, h[name]) for h in held[1:]):
-            found.append(name)
-    return found
+            numbers.append(ReplicateHyperparameter(path, attribute, tuple(values)))
+    return numbers
 
 
 def alike(one: Any, other: Any) -> bool:
-    """Whether two settings are the same, as far as their parts show."""
+    """Whether two settings are the same, as far as their parts show; modules within them are
+    compared where they stand."""
     if one is other:
         return True
-    if type(one) is not type(other):
-        return False
-    if isinstance(one, Tensor):
-        return one.shape == other.shape and bool(torch.equal(one, other))
-    if isinstance(one, list | tuple):
-        return len(one) == len(other) and all(map(alike, one, other))
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(alike(v, other[k]) for k, v in one.items())
-    if isinstance(one, nn.Module):
-        # Modules are compared part by part, where they stand.
-        return True
-    if isinstance(one, partial):
-        return alike((one.func, one.args, one.keywords), (other.func, other.args, other.keywords))
-    if isinstance(one, FunctionType):
-        cells = [
-            [cell.cell_contents for cell in function.__closure__ or ()] for function in (one, other)
-        ]
-        return one.__code__ is other.__code__ and alike(cells[0], cells[1])
-    return alike(vars(one), vars(other)) if hasattr(one, "__dict__") else bool(one == other)
+    try:
+        parts = [contents(v, "", strict=True, opaque=(nn.Module,)) for v in (one, other)]
+    except TypeError:
+        return bool(one == other)
+    first, second = ({path: digest(leaf) for path, leaf in each.items()} for each in parts)
+    return first == second
 
 
 def refuse_other_stages(every: Sequence[Sequence[Stage]]) -> None:

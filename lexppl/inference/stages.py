@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal
 
+import torch
 from pyro.infer import ELBO
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -82,6 +83,32 @@ def terms_of(stages: Iterable[Stage]) -> list[LossTerm]:
 def tensors_of(module: nn.Module) -> dict[str, Tensor]:
     """The parameters and buffers of a module, by name."""
     return {**dict(module.named_parameters()), **dict(module.named_buffers())}
+
+
+def stacked_tensors(
+    modules: Sequence[nn.Module], names: Iterable[str] | None = None
+) -> dict[str, Tensor]:
+    """The parameters and buffers of R modules of one architecture, or some of them, `(R, …)`.
+
+    Raises:
+        ValueError: modules whose parameters or buffers differ in name or shape.
+    """
+    tensors = [tensors_of(module) for module in modules]
+    if names is not None:
+        return {name: torch.stack([one[name].detach() for one in tensors]) for name in names}
+    shapes = [{(name, tuple(t.shape)) for name, t in by_name.items()} for by_name in tensors]
+    for others in shapes[1:]:
+        if differing := sorted(others ^ shapes[0]):
+            raise ValueError(
+                "replicates must have parameters of the same names and shapes; "
+                f"{differing[0][0]!r} is not in all of them alike, {differing}"
+            )
+    return {name: torch.stack([one[name].detach() for one in tensors]) for name in tensors[0]}
+
+
+def differing(stacked: Mapping[str, Tensor]) -> list[str]:
+    """Names of the tensors `(R, …)` that are not the same in all replicates."""
+    return [name for name, values in stacked.items() if bool((values != values[:1]).any())]
 
 
 def shifted(term: LossTerm) -> AbstractContextManager[Any]:
@@ -207,6 +234,7 @@ class System(Summarised):
     at_responses: Callable[[Tensor, Tensor | None], System] | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "folds", int_at_least("folds", self.folds))
         # Built once, so that a mistake in its numbers is refused where it is made.
         with own_random_state():
             self.build()

@@ -3,7 +3,7 @@
 import math
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import fields
 from itertools import zip_longest
 from types import MappingProxyType
 from typing import Any
@@ -143,31 +143,22 @@ FORMAT = 6  # The one that is read
 WEIGHTS = "weights.safetensors"
 METADATA = "lexppl"  # Entry of the weights' metadata that has the description
 SAMPLER = "sampler"
-# In explainers of two files, as they were written before: the description, and its entry that has
-# the weights' checksum.
-DESCRIPTION, WEIGHTS_CHECKSUM = "explainer.json", "weights_sha256"
 # Arrays of a fit, one number a replicate.
 BY_REPLICATE = {"best_epoch": int, "best_valid": float, "skipped_steps": int}
 
-# Of a fit, which JSON holds as they are.
-FIELDS = (
-    *BY_REPLICATE,
-    *("collapse", "interrupted", "event_shape", "unit_pixels", "labels", "entry_names"),
-    *("feature_names", "class_names", "ended", "seed", "row_weights", "rows", "steps"),
-)
+PARTS = ("models", "guides", "modules", "objective", "history", "compiled", SAMPLER)
+FIELDS = tuple(field.name for field in fields(FitResult) if field.name not in PARTS)
+"""Of a fit, which JSON holds as they are."""
 
 
 def fields_of(result: FitResult) -> dict[str, Any]:
     """The fields of a fit as JSON has them."""
     compiled, sampler, objective = result.compiled, result.sampler, result.objective
     described: dict[str, Any] = {name: getattr(result, name) for name in FIELDS}
-    described |= {
-        "replicates": result.replicates,
-        "history": vars(result.history),
-        "compiled": None if compiled is None else asdict(compiled),
-        SAMPLER: None if sampler is None else {**asdict(sampler), "sample_stats": {}},
-        "objective": None,
-    }
+    described |= {"replicates": result.replicates, "history": vars(result.history)}
+    described["compiled"] = None if compiled is None else vars(compiled)
+    described[SAMPLER] = None if sampler is None else {**vars(sampler), "sample_stats": {}}
+    described["objective"] = None
     if isinstance(objective, NestedIWAE):
         names = ("masks", "imputations", "samples")
         described["objective"] = {name: getattr(objective, name) for name in names}

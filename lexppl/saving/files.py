@@ -25,14 +25,12 @@ from lexppl.inference.replicates import replicate_hyperparameters
 from lexppl.inference.training.cross_fitting import CrossFitted
 from lexppl.saving.description import (
     AUTOMATIC,
-    DESCRIPTION,
     FORMAT,
     METADATA,
     ROW,
     SAMPLER,
     SITES,
     WEIGHTS,
-    WEIGHTS_CHECKSUM,
     describe,
     described_guide,
     fields_from,
@@ -51,7 +49,6 @@ from lexppl.sealed_files import (
     blank,
     checksum_of,
     description_and_seal,
-    read_sealed,
     refuse_changed,
     refused_by_name,
     with_seal,
@@ -86,10 +83,7 @@ def save(result: FitResult, folder: str | Path) -> None:
     for part in (part for module in modules for part in module.modules()):
         if (reason := getattr(part, "cannot_be_saved", None)) is not None:
             raise TypeError(f"this explainer cannot be saved: {reason}")
-    folder = Path(folder)
-    write_whole(folder / WEIGHTS, _content(result))
-    # Of an explainer in two files, as they were written before.
-    (folder / DESCRIPTION).unlink(missing_ok=True)
+    write_whole(Path(folder) / WEIGHTS, _content(result))
 
 
 def _content(result: FitResult) -> bytes:
@@ -227,55 +221,47 @@ def load(
         ValueError: a model that needs `model=`, weights that are not of the one given, or a model
             whose latents are not, in their order, those that the guide was fitted to.
     """
-    folder = Path(folder)
-    if not (folder / WEIGHTS).is_file():
+    path = Path(folder) / WEIGHTS
+    if not path.is_file():
         raise FileNotFoundError(f"{folder} has no {WEIGHTS}; it is not a saved explainer")
-    content = (folder / WEIGHTS).read_bytes()
-    source, described = _described(folder, content)
-    with refused_by_name(folder / WEIGHTS):
+    content = path.read_bytes()
+    described = _described(path, content)
+    with refused_by_name(path):
         weights = from_bytes(content)
-    with refused_by_name(source):
         stats = {n: t.numpy() for n, t in own_tensors(f"{SAMPLER}.", weights).items()}
         fields = fields_from(described, stats)
         numbers = {kind: list(described["numbers"][kind]) for kind in ("model", "guide")}
     allowed = {**known_parts(), **{part.__name__: part for part in parts}}
-    files = _Files(folder, source, described, numbers, weights, allowed)
+    saved = _Saved(path, described, numbers, weights, allowed)
     count = len(fields["best_epoch"])
     if "sampler" not in fields:
-        models = [files.module("model", r, model) for r in range(count)]
-        guides = [files.module("guide", r, guide, models[r]) for r in range(count)]
+        models = [saved.module("model", r, model) for r in range(count)]
+        guides = [saved.module("guide", r, guide, models[r]) for r in range(count)]
     else:
-        models = [files.module("model", 0, model)] * count
-        with refused_by_name(folder / WEIGHTS):
-            own = [own_tensors(f"guide.{r}.", weights) for r in range(count)]
-            guides = [SampledGuide.of_state(tensors) for tensors in own]
+        models = [saved.module("model", 0, model)] * count
+        with refused_by_name(path):
+            draws = [own_tensors(f"guide.{r}.", weights) for r in range(count)]
+            guides = [SampledGuide.of_state(tensors) for tensors in draws]
     return FitResult(models=models, guides=guides, **fields)
 
 
-def _described(folder: Path, content: bytes) -> tuple[Path, dict[str, Any]]:
-    """The description and the file that has it: the weights', or one beside them, as it was
-    written before. Refuses another checksum."""
-    path, beside = folder / WEIGHTS, folder / DESCRIPTION
+def _described(path: Path, content: bytes) -> dict[str, Any]:
+    """The description in the metadata of the weights; refuses another checksum."""
     with refused_by_name(path):
         header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
         text = header.get("__metadata__", {}).get(METADATA)
-        if text is not None:
-            described, seal = description_and_seal(path, text, FORMAT)
-            refuse_changed(path, checksum_of(_with_checksum(content, seal, BLANK)), seal)
-            return path, described
-        if not beside.is_file():
+        if text is None:
             raise ValueError("it has no description, which save() writes into it")
-    described = read_sealed(beside, FORMAT)
-    refuse_changed(path, checksum_of(content), described.get(WEIGHTS_CHECKSUM))
-    return beside, described
+        described, seal = description_and_seal(path, text, FORMAT)
+        refuse_changed(path, checksum_of(_with_checksum(content, seal, BLANK)), seal)
+        return described
 
 
 @dataclass(frozen=True)
-class _Files:
-    """What the files hold, and the parts that may be built."""
+class _Saved:
+    """What a file holds, and the parts that may be built."""
 
-    folder: Path
-    source: Path
+    path: Path
     described: Mapping[str, Any]
     numbers: Mapping[str, list[Any]]
     weights: Mapping[str, Tensor]
@@ -283,11 +269,11 @@ class _Files:
 
     def module(self, kind: str, replicate: int, given: Any, program: Any = None) -> Any:
         """The model or guide of a replicate with its weights, or None where there is none."""
-        own = own_tensors(f"{kind}.{replicate}.", self.weights)
+        tensors = own_tensors(f"{kind}.{replicate}.", self.weights)
         described = self.described.get(kind)
-        if described is None and not own:
+        if described is None and not tensors:
             return None
-        refused = partial(refused_by_name, self.source)
+        refused = partial(refused_by_name, self.path)
         keys = set(described) if isinstance(described, dict) else set()
         built_by = given.func if isinstance(given, partial) else given
         module: Any
@@ -307,7 +293,7 @@ class _Files:
             with refused():
                 refuse_sizes(described, self.weights)
                 if AUTOMATIC in keys:
-                    module = rebuilt_guide(described, program, own)
+                    module = rebuilt_guide(described, program, tensors)
                 else:
                     # First weights are overwritten, and must not move the global random state.
                     with own_random_state(), _Bounded(self.weights):
@@ -318,36 +304,36 @@ class _Files:
             with refused():
                 settle_guide(module, described, program, own_tensors(ROW, self.weights))
         try:
-            _put(module, own)
+            _put(module, tensors)
         except (RuntimeError, ValueError, TypeError, AttributeError) as error:
             reason = " ".join(str(error).split())
             if given is not None:
                 raise ValueError(
-                    f"the weights in {self.folder} are not those of the {kind} that {kind}= gives: "
-                    f"{reason}"
+                    f"the weights in {self.path.parent} are not those of the {kind} that {kind}= "
+                    f"gives: {reason}"
                 ) from error
-            reason = f"its weights are not those of what {self.source.name} describes: {reason}"
-            raise UnreadableFileError(self.folder / WEIGHTS, reason) from error
+            reason = f"its weights are not those of what it describes: {reason}"
+            raise UnreadableFileError(self.path, reason) from error
         with refused():
             for number in self.numbers[kind]:
                 _set(module, number["path"], number["name"], number["values"][replicate])
         return module.eval()
 
 
-def _put(module: nn.Module, own: Mapping[str, Tensor]) -> None:
+def _put(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
     """Load weights into a module; refuses weights of another numeric type."""
-    folds = {name.split(".")[2] for name in own if name.startswith("predictor.predictors.")}
+    folds = {name.split(".")[2] for name in tensors if name.startswith("predictor.predictors.")}
     if folds and not isinstance(predictor := module.get_submodule("predictor"), CrossFitted):
-        if len(folds) * _numbers_in(predictor.state_dict()) > _numbers_in(own):
+        if len(folds) * _numbers_in(predictor.state_dict()) > _numbers_in(tensors):
             raise ValueError(f"they are too few for predictors of {len(folds)} folds")
         module.predictor = CrossFitted([copy.deepcopy(predictor) for _ in folds])
-    hold_saved(module, own)
+    hold_saved(module, tensors)
     for name, tensor in module.state_dict().items():
-        held = own.get(name, tensor)
+        held = tensors.get(name, tensor)
         both = held.is_floating_point() and tensor.is_floating_point()
         if held.dtype != tensor.dtype and not both:
             raise ValueError(f"{name} is {held.dtype}, and must be {tensor.dtype}")
-    module.load_state_dict(own, assign=True)
+    module.load_state_dict(tensors, assign=True)
 
 
 def _set(module: nn.Module, path: str, name: str, value: Any) -> None:

@@ -155,14 +155,14 @@ class ForgetsTheControl(REBAR):
     """Wrong on purpose: drops the relaxed terms that undo the control variate."""
 
     def estimate(self, program, spec):
-        kept = rebar_module.no_gradient
-        rebar_module.no_gradient = lambda value: (
+        kept = rebar_module.zero_with_gradient
+        rebar_module.zero_with_gradient = lambda value: (
             value.detach() * 0 if value.dim() == 0 else kept(value)
         )
         try:
             return REBAR.estimate(self, program, spec)
         finally:
-            rebar_module.no_gradient = kept
+            rebar_module.zero_with_gradient = kept
 
 
 @dataclass(frozen=True)

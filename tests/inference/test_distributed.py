@@ -38,12 +38,12 @@ from lexppl.inference import (
 from lexppl.inference.batches import TensorRows
 from lexppl.inference.contexts import keep_parameters_local, seeded
 from lexppl.inference.training.distributed import Dealt, name_of_round, processes_of
-from lexppl.inference.training.first_look import SampleNodes, refuse_unshared
-from lexppl.inference.training.rows import FoldedRows
+from lexppl.inference.training.first_look import nodes_of, refuse_unshared
 from lexppl.inference.training.step import TrainingStep
 from lexppl.models import LEX, MLP, BernoulliSelector, ConstantImputer, SizePenalty
 from tests.inference import builders
 from tests.inference.builders import Point, WithPrior
+from tests.refusals import refused
 
 GENERATOR = torch.Generator().manual_seed(0)
 ROWS = 47
@@ -509,7 +509,7 @@ def in_folds(rows, folds):
     if folds == 1:
         return rows
     sizes = tuple(len(block) for block in rows.columns[0].tensor_split(folds))
-    return FoldedRows(rows.columns, sizes=sizes)
+    return TensorRows(rows.columns, sizes=sizes)
 
 
 @pytest.mark.parametrize("folds", [1, 3])
@@ -567,26 +567,23 @@ class Unscaled(Objective):
 def test_what_has_no_rows_to_share_is_refused(model, objective, plate, error):
     term = LossTerm(model, objective)
     batch = (X.float(),)
-    with pytest.raises(ValueError, match=error):
-        refuse_unshared(term, SampleNodes.of(model, None, batch), plate, batch)
+    refused(error, refuse_unshared, term, (nodes_of(model, batch), {}), plate, batch)
 
 
 def test_a_global_latent_as_wide_as_a_batch_has_rows_is_no_row():
     model, batch = WithPrior(), (X[:3], Y[:3])
     keep_parameters_local(model)
-    refuse_unshared(LossTerm(model, EXACT()), SampleNodes.of(model, None, batch), "data", batch)
+    refuse_unshared(LossTerm(model, EXACT()), (nodes_of(model, batch), {}), "data", batch)
 
 
 def test_processes_that_torchrun_has_started_are_not_ignored(monkeypatch):
     for name, value in {"RANK": "0", "WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "a"}.items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(ValueError, match="one of 2 processes that torchrun has started"):
-        fitted(epochs=1)
+    refused("one of 2 processes that torchrun has started", fitted, epochs=1)
     assert processes_of(False).count == 1
 
 
 def test_sharing_by_oneself_is_refused():
-    with pytest.raises(ValueError, match="was started alone"):
-        fitted(epochs=1, distributed=True)
+    refused("was started alone", fitted, epochs=1, distributed=True)
     with pytest.raises(TypeError, match="distributed must be None, True, False or"):
         fitted(epochs=1, distributed="gloo")

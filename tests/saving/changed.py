@@ -1,4 +1,4 @@
-"""Saved explainers with another description, and as they were written in two files."""
+"""Saved explainers with another description."""
 
 import json
 
@@ -7,7 +7,7 @@ from safetensors.torch import load_file, save_file
 
 from lexppl.saving.description import FORMAT
 from lexppl.saving.files import _with_checksum
-from lexppl.sealed_files import BLANK, blank, checksum, checksum_of, sealed
+from lexppl.sealed_files import BLANK, blank, checksum_of
 
 WEIGHTS = "weights.safetensors"
 
@@ -23,15 +23,12 @@ def description_of(folder):
 
 def change_description(folder, described, weights=None):
     """Another description, and other weights if any, with a checksum that fits."""
-    weights = load_file(folder / WEIGHTS) if weights is None else weights
-    save_file(weights, folder / WEIGHTS, {"lexppl": blank(described)})
+    change_text(folder, blank(described), weights)
     content = (folder / WEIGHTS).read_bytes()
     (folder / WEIGHTS).write_bytes(_with_checksum(content, BLANK, checksum_of(content)))
 
 
-def divide(folder):
-    """The two files of an explainer, as they were written before."""
-    described = description_of(folder)
-    save_file(load_file(folder / WEIGHTS), folder / WEIGHTS)
-    described["weights_sha256"] = checksum(folder / WEIGHTS)
-    (folder / "explainer.json").write_text(sealed(described), encoding="utf-8")
+def change_text(folder, text, weights=None):
+    """Another text in the place of the description, and other weights if any."""
+    weights = load_file(folder / WEIGHTS) if weights is None else weights
+    save_file(weights, folder / WEIGHTS, None if text is None else {"lexppl": text})

@@ -2,7 +2,6 @@
 
 import json
 import sys
-import warnings
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import torch
 from torch import nn
 
 from lexppl import ExplainerClassifier, fit, load, save
-from lexppl.inference import CollapseWarning, NestedIWAE
+from lexppl.inference import NestedIWAE
 from lexppl.models import (
     LEX,
     MLP,
@@ -27,7 +26,6 @@ from lexppl.models import (
 from lexppl.saving.description import describe
 from lexppl.systems import l2x
 from tests.refusals import refused
-from tests.saving.changed import divide
 
 
 def rows(dtype=torch.float32):
@@ -47,9 +45,7 @@ def model(dtype=torch.float32, network=None):
 
 
 def fitted(build, data, **options):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", CollapseWarning)
-        return fit(build, data, objective=NestedIWAE(masks=2), epochs=2, progress=False, **options)
+    return fit(build, data, objective=NestedIWAE(masks=2), epochs=2, progress=False, **options)
 
 
 @pytest.mark.smoke
@@ -135,8 +131,7 @@ def killed_at(monkeypatch, moment):
     return lambda: count
 
 
-@pytest.mark.parametrize("divided", [False, True])
-def test_killed_at_any_call_there_is_the_old_explainer_or_the_new_one(tmp_path, divided):
+def test_killed_at_any_call_there_is_the_old_explainer_or_the_new_one(tmp_path):
     old, new = (fitted(model, rows(), seed=seed) for seed in (0, 1))
     x, _ = rows()
     means = [result.model.selector(x).mean for result in (old, new)]
@@ -145,8 +140,6 @@ def test_killed_at_any_call_there_is_the_old_explainer_or_the_new_one(tmp_path, 
     for moment in range(100):
         folder = tmp_path / str(moment)
         save(old, folder)
-        if divided:
-            divide(folder)
         with pytest.MonkeyPatch.context() as patch:
             calls = killed_at(patch, moment)
             with suppress(KilledError):

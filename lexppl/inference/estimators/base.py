@@ -2,8 +2,9 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -17,8 +18,8 @@ from lexppl.inference.objective.bound import (
     LogWeight,
     joint_score,
     learned_score_of,
-    no_gradient,
     shared_with,
+    zero_with_gradient,
 )
 from lexppl.inference.objective.grammar import ESTIMATOR
 from lexppl.inference.objective.program import ParticleProgram, ParticleTrace
@@ -38,53 +39,54 @@ def leave_one_out(log_weight: Tensor, bound: Tensor | None = None) -> Tensor:
     return bound - (torch.logsumexp(without, -2) - math.log(masks))
 
 
-class Advantage(NamedTuple):
-    """What each mask contributed to its bound, in nats `(…, 1, M, B)`, and the outer plates."""
+class Share(NamedTuple):
+    """What each draw brought, in nats of the objective `(…, K or 1, M or 1, B)`, and the plates
+    outside the log."""
 
     value: Tensor
     plates: Mapping[PlateKey, int | None]
 
 
-def advantage(weight: LogWeight) -> Advantage:
-    """`ℒ − ℒ_{−l}` of each mask, times what stands before the log."""
+def advantage(weight: LogWeight) -> Share:
+    """`ℒ − ℒ_{−l}` of each mask, `(…, 1, M, B)`, times what stands before the log."""
     grouped = weight.log_means.unflatten(MASK_DIM, (weight.samples, weight.masks))
     bound = weight.bounds.unsqueeze(MASK_DIM)
-    return Advantage(weight.to_nats(leave_one_out(grouped, bound).flatten(-3, -2)), weight.plates)
+    return Share(weight.to_nats(leave_one_out(grouped, bound).flatten(-3, -2)), weight.plates)
 
 
-def mask_score(
-    site: Site, terms: BoundTerms, advantages: Sequence[Advantage] | None = None
-) -> Tensor | float:
-    """A term of value zero with the score of a mask site, each draw against the others."""
-    log_q = learned_score_of(site)
+def signal_of(site: Site, shares: Iterable[Share]) -> Tensor | float:
+    """What each draw of a site brought: the sum of the shares that it takes part in."""
+    return sum((shared_with(site, value, plates) for value, plates in shares), 0.0)
+
+
+def scored(site: Site, log_q: Tensor | None, shares: Iterable[Share]) -> Tensor | float:
+    """A term of value zero: the score of a site's draws, times what each brought. The shares are
+    computed without gradients, and not where there is no score."""
     if log_q is None:
         return 0.0
     with torch.no_grad():
-        signal: Tensor | float = average_per_draw(site, terms)
-        if advantages is None:
-            advantages = [advantage(weight) for weight in terms.log_weights]
-        for value, plates in advantages:
-            signal = signal + shared_with(site, value, plates)
-    return (no_gradient(log_q) * signal).sum()
+        signal = signal_of(site, shares)
+    return (zero_with_gradient(log_q) * signal).sum()
+
+
+def mask_score(
+    site: Site, terms: BoundTerms, advantages: Iterable[Share] | None = None
+) -> Tensor | float:
+    """A term of value zero with the score of a mask site, each draw against the others."""
+    advantages = map(advantage, terms.log_weights) if advantages is None else advantages
+    return scored(site, learned_score_of(site), chain(averages_by_draw(site, terms), advantages))
 
 
 def imputation_score(site: Site, terms: BoundTerms) -> Tensor | float:
     """A term of value zero with the score of an imputation's latent, by those of its row."""
-    log_q = learned_score_of(site)
-    if log_q is None:
-        return 0.0
-    with torch.no_grad():
-        signal: Tensor | float = 0.0
+
+    def shares() -> Iterator[Share]:
         for weight in terms.log_weights:
-            signal = signal + shared_with(site, _imputation_benefit(weight), weight.plates)
+            yield Share(_imputation_benefit(weight), weight.plates)
         for average in terms.averages_of(site):
-            own = average.value
-            dims = [d for d in PARTICLE_DIMS if own.dim() >= -d and own.shape[d] > 1]
-            if dims:
-                others = math.prod(own.shape[d] for d in dims) - 1
-                own = (own - own.mean(dims, keepdim=True)) / others
-            signal = signal + shared_with(site, own, average.plates)
-    return (no_gradient(log_q) * signal).sum()
+            yield Share(_against_others(average.value, PARTICLE_DIMS), average.plates)
+
+    return scored(site, learned_score_of(site), shares())
 
 
 def _imputation_benefit(weight: LogWeight) -> Tensor:
@@ -98,16 +100,18 @@ def _imputation_benefit(weight: LogWeight) -> Tensor:
     return benefit.unflatten(-2, (-1, imputations)).movedim(-2, -4).flatten(-3, -2)
 
 
-def average_per_draw(site: Site, terms: BoundTerms) -> Tensor | float:
+def averages_by_draw(site: Site, terms: BoundTerms) -> Iterator[Share]:
     """What each mask draw added to the averages, against the mean of the other draws of its row."""
-    total: Tensor | float = 0.0
     for average in terms.averages_of(site):
-        value = per_mask(average.value)
-        draws = value.shape[MASK_DIM] if value.dim() >= -MASK_DIM else 1
-        if draws > 1:
-            value = (value - value.mean(MASK_DIM, keepdim=True)) / (draws - 1)
-        total = total + shared_with(site, value, average.plates)
-    return total
+        yield Share(_against_others(per_mask(average.value), [MASK_DIM]), average.plates)
+
+
+def _against_others(value: Tensor, particle_dims: Sequence[int]) -> Tensor:
+    """Each draw's part in a mean over draws, less the mean of the other draws."""
+    dims = [d for d in particle_dims if value.dim() >= -d and value.shape[d] > 1]
+    if not dims:
+        return value
+    return (value - value.mean(dims, keepdim=True)) / (math.prod(value.shape[d] for d in dims) - 1)
 
 
 def per_mask(value: Tensor) -> Tensor:
@@ -203,7 +207,7 @@ class SampledEstimator(GradientEstimator):
             if score is not None:
                 # (f_c − mean of the others) / C
                 signal = (value - mean).detach() / (copies - 1)
-                total = total + no_gradient(score) * signal
+                total = total + zero_with_gradient(score) * signal
         return total
 
     def _one_copy(self, program: ParticleProgram, spec: BoundSpec) -> tuple[Tensor, Tensor | None]:

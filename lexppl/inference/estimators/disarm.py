@@ -1,6 +1,7 @@
 """Antithetic pairs of Bernoulli masks, with the choice of the pair integrated out."""
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -10,14 +11,13 @@ from torch import Tensor
 from torch.distributions import Bernoulli, Independent
 
 from lexppl.effects import MASK_DIM
-from lexppl.inference.estimators.base import SampledEstimator, per_mask
+from lexppl.inference.estimators.base import SampledEstimator, Share, per_mask, signal_of
 from lexppl.inference.objective.bound import (
     BoundSpec,
     BoundTerms,
     LogWeight,
-    no_gradient,
     score_of,
-    shared_with,
+    zero_with_gradient,
 )
 from lexppl.inference.objective.site import Site
 
@@ -76,8 +76,8 @@ class DisARM(SampledEstimator):
             first, second = site.value.chunk(2, -3)
             sign = torch.where(second > 0.5, -1.0, 1.0).to(logits.dtype)
             share = (first != second) * sign * torch.sigmoid(logits.chunk(2, -3)[0].abs())
-            signal = _paired(site, terms)
-        score = site.summed((no_gradient(logits.chunk(2, -3)[0]) * share).sum(-1))
+            signal = signal_of(site, _paired(site, terms))
+        score = site.summed((zero_with_gradient(logits.chunk(2, -3)[0]) * share).sum(-1))
         return (score * signal).sum()
 
 
@@ -99,20 +99,18 @@ def _refuse_unlike_halves(site: Site) -> None:
         )
 
 
-def _paired(site: Site, terms: BoundTerms) -> Tensor | float:
+def _paired(site: Site, terms: BoundTerms) -> Iterator[Share]:
     """Half the difference that each pair makes, `(…, S·L/2, B)`, summed over both of its bounds."""
-    total: Tensor | float = 0.0
     for weight in terms.log_weights:
         first, second = weight.log_means.chunk(2, MASK_DIM)
         gain = _exchanged(weight, first, second) + _exchanged(weight, second, first, back=True)
-        total = total + shared_with(site, 0.5 * weight.to_nats(gain), weight.plates)
+        yield Share(0.5 * weight.to_nats(gain), weight.plates)
     for average in terms.averages_of(site):
         value = per_mask(average.value)
         draws = value.shape[MASK_DIM] if value.dim() >= -MASK_DIM else 1
         if draws > 1:
             first, second = value.chunk(2, MASK_DIM)
-            total = total + shared_with(site, (first - second) / draws, average.plates)
-    return total
+            yield Share((first - second) / draws, average.plates)
 
 
 def _exchanged(weight: LogWeight, own: Tensor, partner: Tensor, back: bool = False) -> Tensor:

@@ -1,10 +1,8 @@
 """Sum over every mask, and every other discrete latent of a particle, with none drawn."""
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations_with_replacement
 from typing import ClassVar
 
 import torch
@@ -135,19 +133,15 @@ def _bound(log_q: Tensor, log_weight: Tensor, spec: BoundSpec) -> Tensor:
             f"Enumerate with masks={drawn} would list {count} multisets of {masks} masks; "
             f"at most {MOST_TUPLES} are: use fewer features, masks=1 or masks=math.inf"
         )
-    tuples, places, coefficients = [], [], []
-    for choice in combinations_with_replacement(range(masks), drawn):
-        counts = Counter(choice)
-        tuples.append(choice)
-        places.append([place for c in counts.values() for place in range(c)])
-        ways = math.factorial(drawn) / math.prod(math.factorial(c) for c in counts.values())
-        coefficients.append(math.log(ways))
-    index = torch.tensor(tuples, device=log_q.device)
-    place = torch.tensor(places, device=log_q.device)
+    every = torch.arange(masks, device=log_q.device)
+    index = torch.combinations(every, drawn, with_replacement=True)
+    # How many of the same mask stand before each, from 0 to c − 1 of one that is there c times.
+    place = (index.unsqueeze(-1) == index.unsqueeze(-2)).tril(-1).sum(-1)
+    ways = (math.factorial(drawn) / (place + 1).double().prod(-1)).tolist()
     log_q = log_q.reshape((1,) * (log_weight.dim() - 1 - log_q.dim()) + tuple(log_q.shape))
     # (B, …, T, L) and (B, …, T), over the T multisets
     weight = log_weight.movedim(-1, 0)[..., index, place]
-    log_p = log_q.movedim(-1, 0)[..., index].sum(-1) + log_q.new_tensor(coefficients)
+    log_p = log_q.movedim(-1, 0)[..., index].sum(-1) + log_q.new_tensor([*map(math.log, ways)])
     bound = torch.logsumexp(weight, -1) - math.log(drawn)
     return (log_p.exp() * bound).sum(-1, keepdim=True).movedim(0, -1)
 

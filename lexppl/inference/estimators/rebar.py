@@ -16,7 +16,7 @@ from lexppl.distributions.relaxed import Relaxation
 from lexppl.inference.contexts import random_state, set_random_state
 from lexppl.inference.estimators.base import Estimate, SampledEstimator, imputation_score, per_mask
 from lexppl.inference.estimators.sample_path import straight_through
-from lexppl.inference.objective.bound import BoundSpec, BoundTerms, no_gradient, shared_with
+from lexppl.inference.objective.bound import BoundSpec, BoundTerms, shared_with, zero_with_gradient
 from lexppl.inference.objective.site import Site
 
 
@@ -206,7 +206,7 @@ class REBAR(SampledEstimator):
         control = _with_scores(free) - _with_scores(given)
         # The score's value is zero, so that a tuned signal passes no gradient but its own
         # variance.
-        total: Tensor = scale * no_gradient(control)
+        total: Tensor = scale * zero_with_gradient(control)
         for site in sites:
             if site.name not in drawn:
                 continue
@@ -214,7 +214,7 @@ class REBAR(SampledEstimator):
             with torch.set_grad_enabled(self.control is not None):
                 signal = _benefit(site, hard).detach() - scale * _benefit(site, given)
             score = site.summed(one.relaxed.log_prob(one.draw))
-            total = total + (no_gradient(score) * signal).sum()
+            total = total + (zero_with_gradient(score) * signal).sum()
         return total
 
     @property

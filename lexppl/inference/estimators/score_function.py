@@ -1,6 +1,6 @@
 """Score-function estimators: with a baseline, leave-one-out, self-normalised."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, get_args
 
@@ -19,22 +19,16 @@ from lexppl.effects import (
     fold_shift,
 )
 from lexppl.inference.estimators.base import (
-    Advantage,
     Estimate,
     SampledEstimator,
+    Share,
     advantage,
-    average_per_draw,
+    averages_by_draw,
     imputation_score,
     mask_score,
+    scored,
 )
-from lexppl.inference.objective.bound import (
-    BoundSpec,
-    BoundTerms,
-    LogWeight,
-    no_gradient,
-    score_of,
-    shared_with,
-)
+from lexppl.inference.objective.bound import BoundSpec, BoundTerms, LogWeight, score_of
 from lexppl.inference.objective.program import ParticleProgram, ParticleTrace
 from lexppl.inference.objective.site import Site
 
@@ -61,19 +55,16 @@ class ScoreFunction(SampledEstimator):
     unbiased: ClassVar[bool] = True
 
     def score_term(self, site: Site, terms: BoundTerms) -> Tensor | float:
-        log_q = score_of(site)
-        if log_q is None:
-            return 0.0
-        baseline = self.baseline
-        with torch.no_grad():
+        def shares() -> Iterator[Share]:
+            baseline = self.baseline
             level = baseline(*terms.run.arguments) if callable(baseline) else baseline
-            signal: Tensor | float = average_per_draw(site, terms)
+            yield from averages_by_draw(site, terms)
             for place, weight in enumerate(terms.log_weights):
                 # One baseline for all that a row's draws bring.
                 benefit = weight.bounds if place else _above(weight, level)
-                each = weight.to_nats(weight.by_mask(benefit))
-                signal = signal + shared_with(site, each, weight.plates)
-        return (no_gradient(log_q) * signal).sum()
+                yield Share(weight.to_nats(weight.by_mask(benefit)), weight.plates)
+
+        return scored(site, score_of(site), shares())
 
 
 def _above(weight: LogWeight, level: float | Tensor) -> Tensor:
@@ -109,23 +100,20 @@ class SelfNormalized(SampledEstimator):
             )
 
     def score_term(self, site: Site, terms: BoundTerms) -> Tensor | float:
-        log_q = score_of(site)
-        if log_q is None:
-            return 0.0
-        guided = site.name in terms.run.guide_sites
-        with torch.no_grad():
-            signal: Tensor | float = average_per_draw(site, terms)
+        # The bound itself holds −w̃ ∇ log q of a guided site: twice the weight turns it round.
+        factor = 2.0 if site.name in terms.run.guide_sites else 1.0
+
+        def shares() -> Iterator[Share]:
+            yield from averages_by_draw(site, terms)
             for weight in terms.log_weights:
                 grouped = weight.log_means.unflatten(MASK_DIM, (weight.samples, weight.masks))
-                share = torch.softmax(grouped, MASK_DIM).flatten(-3, -2)
-                # The bound itself holds −w̃ ∇ log q of a guided site: twice the weight turns it
-                # round.
-                benefit = weight.to_nats(2.0 * share if guided else share)
-                signal = signal + shared_with(site, benefit, weight.plates)
-        return (no_gradient(log_q) * signal).sum()
+                normalised = torch.softmax(grouped, MASK_DIM).flatten(-3, -2)
+                yield Share(weight.to_nats(factor * normalised), weight.plates)
+
+        return scored(site, score_of(site), shares())
 
 
-def averaged_advantage(program: ParticleProgram, terms: BoundTerms) -> Advantage:
+def averaged_advantage(program: ParticleProgram, terms: BoundTerms) -> Share:
     """The leave-one-out advantage of each mask, expected over labels, without gradient:
 
     Σ_y p̄(y|x) · (ℒ(y) − ℒ_{−l}(y)),    ℒ(y) = log 1/L Σ_l 1/K Σ_k p(y | x̃_{lk}).
@@ -141,7 +129,7 @@ def averaged_advantage(program: ParticleProgram, terms: BoundTerms) -> Advantage
         value, plates = advantage(weight)
         unmasked = _unmasked(program, run).sites[y.name].distribution
         probability = unmasked.log_prob(every.value).exp()
-        return Advantage((probability * value).sum(0), plates)
+        return Share((probability * value).sum(0), plates)
 
 
 def _every_label(y: Site) -> Site:
@@ -164,8 +152,7 @@ def _unmasked(program: ParticleProgram, run: ParticleTrace) -> ParticleTrace:
         drawn = masks.get(site.name)
         if drawn is None:
             return None
-        shape = (*site.distribution.batch_shape, *site.distribution.event_shape)
-        return torch.ones(shape, dtype=drawn.dtype, device=drawn.device)
+        return torch.ones(site.distribution.shape(), dtype=drawn.dtype, device=drawn.device)
 
     with program.evaluating():
         return program.run(draw=draw, subsamples=run.subsamples)

@@ -379,7 +379,7 @@ def learned_score_of(site: Site) -> Tensor | None:
     return score if score is not None and may_carry_gradient(score) else None
 
 
-def no_gradient(value: Tensor) -> Tensor:
+def zero_with_gradient(value: Tensor) -> Tensor:
     """The zero `value − stop(value)`: zero, with the gradient of `value`."""
     return value - value.detach()
 

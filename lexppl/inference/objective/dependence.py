@@ -22,6 +22,7 @@ from lexppl.inference.objective.program import (
     as_called,
     copied_rows,
     sample_nodes,
+    sites_of,
 )
 from lexppl.inference.objective.site import Site
 
@@ -146,8 +147,7 @@ def observed_without_y(program: ParticleProgram) -> frozenset[str]:
 
     def sites_at(y: Any, held: Program, seed: int, masks: int = 1) -> dict[str, Site]:
         with program.evaluating(), torch.no_grad(), seeded(seed, x.device):
-            nodes = sample_nodes(held, (x, y, *others[1:]), masks)
-        return {name: Site.of(node) for name, node in nodes.items()}
+            return sites_of(held, (x, y, *others[1:]), masks)
 
     try:
         sites = sites_at(None, program.called, 0)
@@ -207,19 +207,19 @@ def refuse_dependent_rows(program: ParticleProgram) -> None:
     fitting = PROBE_NUMBERS // few[0].numel() // 2 * 2
     masks = max(2, min(PROBE_MASKS, fitting))
 
-    def nodes_at(values: Mapping[str, Tensor], seed: int = 0) -> dict[str, Any]:
+    def sites_at(values: Mapping[str, Tensor], seed: int = 0) -> dict[str, Site]:
         held = program.called
         held = pyro.poutine.condition(held, data=dict(values)) if values else held
         with program.evaluating(), torch.no_grad(), seeded(seed, few[0].device):
-            return sample_nodes(held, few, masks)
+            return sites_of(held, few, masks)
 
     def densities(values: Mapping[str, Tensor], seed: int = 0) -> dict[str, Tensor]:
-        nodes = nodes_at(values, seed)
-        return {name: nodes[name]["fn"].log_prob(nodes[name]["value"]) for name in of_rows}
+        sites = sites_at(values, seed)
+        return {name: sites[name].distribution.log_prob(sites[name].value) for name in of_rows}
 
     # A few rows may be no rows of the program, or a law state no density.
     with suppress(NotImplementedError, ValueError, LookupError, RuntimeError, TypeError):
-        sites = {name: Site.of(node) for name, node in nodes_at({}).items()}
+        sites = sites_at({})
         if not any(s.in_particles and _is_apart(s, rows) for s in sites.values()):
             return
         # Under the uniform law of masks no value is rare; in half of the masks rows have the same.
@@ -232,7 +232,7 @@ def refuse_dependent_rows(program: ParticleProgram) -> None:
                 first, second = even.chunk(2, place)
                 second = second.narrow(place + 1, 0, 1).expand_as(first)
                 alike[name] = torch.cat([first, second], place)
-        sites = {name: Site.of(node) for name, node in nodes_at(alike).items()}
+        sites = sites_at(alike)
         sites |= {name: replace(sites[name], observed=False) for name in alike}
         of_rows = [s.name for s in sites.values() if s.in_particles and _is_apart(s, rows)]
         # Clones, as a straight-through value remembers what it was made from.

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import pyro.distributions as dist
@@ -137,15 +138,13 @@ def joint_values(
         raise ValueError(
             f"{factors} stand in one log, and at most {most:,} joint values are listed: {instead}"
         )
-    found: dict[str, Tensor] = {}
-    after = count
+    sizes = [len(support) for support, n in zip(supports, entries, strict=True) for _ in range(n)]
+    digits = iter(torch.unravel_index(torch.arange(count), sizes) if sizes else ())
+    values = {}
     for site, support, shape, n in zip(sites, supports, shapes, entries, strict=True):
-        after //= len(support) ** n
-        step = after * len(support) ** torch.arange(n - 1, -1, -1, device=support.device)
-        index = torch.arange(count, device=support.device).unsqueeze(-1) // step % len(support)
-        value = support[index]
-        found[site.name] = value.reshape(count, *shape, *site.distribution.event_shape)
-    return found
+        index = torch.stack(list(islice(digits, n)), -1).to(support.device)
+        values[site.name] = support[index].reshape(count, *shape, *site.distribution.event_shape)
+    return values
 
 
 def support_of(site: Site, most: int, instead: str = FEWER) -> Tensor:

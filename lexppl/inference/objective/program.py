@@ -243,6 +243,11 @@ def sample_nodes(program: Program, args: tuple[Any, ...], masks: int = 1) -> dic
     }
 
 
+def sites_of(program: Program, args: tuple[Any, ...], masks: int = 1) -> dict[str, Site]:
+    """The sites of :func:`sample_nodes`, by name."""
+    return {name: Site.of(node) for name, node in sample_nodes(program, args, masks).items()}
+
+
 def steady_nodes(program: Program, args: tuple[Any, ...]) -> dict[str, Any]:
     """:func:`sample_nodes` of a program whose next run has the same sites, or a refusal."""
     nodes = sample_nodes(program, args)

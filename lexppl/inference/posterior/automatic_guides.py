@@ -30,13 +30,14 @@ GuideKind = Callable[[Any], AutoGuide]  # From a program to its guide, which is 
 def guide_kind(guide: Any) -> GuideKind | None:
     """A class of automatic guides, or a partial of one; None for a guide itself, or for None."""
     kind = guide.func if isinstance(guide, partial) else guide
-    own = kind if isinstance(kind, type) else type(kind)
+    of_class = kind if isinstance(kind, type) else type(kind)
     _refuse_laplace(kind)
-    samples = issubclass(own, MCMCKernel | pyro.infer.MCMC) or callable(getattr(own, "run", None))
-    if samples and not issubclass(own, nn.Module):
+    samples = issubclass(of_class, MCMCKernel | pyro.infer.MCMC)
+    samples = samples or callable(getattr(of_class, "run", None))
+    if samples and not issubclass(of_class, nn.Module):
         raise TypeError(
-            f"{own.__name__} samples global latents and is no guide: give it as "
-            f"inference={own.__name__}, in place of guide="
+            f"{of_class.__name__} samples global latents and is no guide: give it as "
+            f"inference={of_class.__name__}, in place of guide="
         )
     if not (guide is None or callable(guide)):
         raise TypeError(
@@ -62,13 +63,13 @@ def set_up(guide: AutoGuide, models: Sequence[nn.Module], rows: Columns) -> None
     """Run an automatic guide once, which makes its parameters, of latents all rows share."""
     name = type(guide).__name__
     keep_parameters_local(guide)
-    own = beneath_handlers(guide.model)
+    program = beneath_handlers(guide.model)
     programs = list(models)
-    if isinstance(own, nn.Module) and not any(
-        own is part for model in models for part in model.modules()
+    if isinstance(program, nn.Module) and not any(
+        program is part for model in models for part in model.modules()
     ):
-        keep_parameters_local(own)
-        programs = [own, *models]
+        keep_parameters_local(program)
+        programs = [program, *models]
     with torch.no_grad(), ExitStack() as handlers:
         shared: Mapping[str, Site] = {}
         if programs:

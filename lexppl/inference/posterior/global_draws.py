@@ -22,7 +22,7 @@ from lexppl.effects import MASK_PLATE, Answers
 from lexppl.extras import arviz_library
 from lexppl.inference.batches import Columns
 from lexppl.inference.contexts import held, keep_parameters_local
-from lexppl.inference.stages import tensors_of
+from lexppl.inference.stages import differing, stacked_tensors, tensors_of
 
 Samples = Mapping[str, Tensor]  # Draws by site, `(S, *event)`
 OF_MASKS = f"{MASK_PLATE}/"  # Begins the names of buffers of masks
@@ -77,8 +77,8 @@ class SampledGuide(PyroModule):
             raise ValueError(f"every site must have the same number of draws; they have {counts}")
         for name, values in samples.items():
             # The name of a buffer has no dots.
-            own = OF_MASKS * (name in masks) + name.replace(".", "/")
-            self.register_buffer(own, values.detach().clone())
+            buffer = OF_MASKS * (name in masks) + name.replace(".", "/")
+            self.register_buffer(buffer, values.detach().clone())
 
     @property
     def sites(self) -> dict[str, Tensor]:
@@ -161,13 +161,13 @@ class SamplerRecord:
             >>> SamplerRecord("NUTS", True, stats, r_hat=1.003, ess=812).summary
             'r̂ up to 1.003, 812 independent draws or more, 0 diverged'
         """
-        known = [
+        parts = [
             None if self.r_hat is None else f"r̂ up to {self.r_hat:.3f}",
             None if self.ess is None else f"{self.ess:,.0f} independent draws or more",
             f"{self.divergences:,} diverged" if "diverging" in self.sample_stats else None,
             self.note,
         ]
-        return ", ".join(one for one in known if one is not None) or None
+        return ", ".join(part for part in parts if part is not None) or None
 
     def subset(self, places: Sequence[int]) -> Self:
         """The record of some of the chains, without r̂ and effective draws."""
@@ -248,14 +248,16 @@ def with_convergence(record: SamplerRecord, samples: Mapping[str, Tensor]) -> Sa
     for site, values in samples.items():
         flat = values.reshape(chains, draws, -1).cpu().numpy()
         is_binary = bool(((flat == 0) | (flat == 1)).all())
-        own = [f"{site}[{i}]" for i in range(flat.shape[-1])] if flat.shape[-1] > 1 else [site]
+        size = flat.shape[-1]
+        of_site = [f"{site}[{i}]" for i in range(size)] if size > 1 else [site]
         if is_binary:
             flat = np.concatenate([flat, flat.sum(-1, keepdims=True)], -1)
             moving = (flat != flat[:1, :1]).any((0, 1))
-            flat, own = flat[..., moving], list(compress([*own, f"size of {site}"], moving))
-        names += own
+            flat = flat[..., moving]
+            of_site = list(compress([*of_site, f"size of {site}"], moving))
+        names += of_site
         columns.append(flat)
-        binary += [is_binary] * len(own)
+        binary += [is_binary] * len(of_site)
     if not names:
         return record
     named = xr.Dataset({"value": (("chain", "draw", "number"), np.concatenate(columns, -1))})
@@ -277,28 +279,28 @@ def with_convergence(record: SamplerRecord, samples: Mapping[str, Tensor]) -> Sa
 
 def warn_of(record: SamplerRecord) -> None:
     """Warn of chains that disagree, that are worth few draws, or whose trajectories diverged."""
-    found = []
+    reasons = []
     if record.r_hat is not None and record.r_hat > MOST_R_HAT:
-        found.append(
+        reasons.append(
             f"the chains of {record.name} disagree: r̂ is up to {record.r_hat:.3f} "
             f"({record.slowest}), and where they agree it is below {MOST_R_HAT}. Their draws may "
             "not be those of one posterior: run them longer (warmup=, samples=), or look for "
             "several modes, such as hidden units that can change places"
         )
     elif record.ess is not None and record.ess < LEAST_ESS:
-        found.append(
+        reasons.append(
             f"the chains of {record.name} are worth {record.ess:.0f} independent draws, too few "
             f"for intervals ({LEAST_ESS} are enough): give more samples="
         )
     if record.divergences:
         draws = np.size(record.sample_stats["diverging"])
-        found.append(
+        reasons.append(
             f"{record.divergences} of {draws:,} draws of {record.name} diverged, where the "
             "posterior bends too sharply for its steps, and what lies there is missing: give a "
             "higher target_accept_prob, as partial(NUTS, target_accept_prob=0.95), or write a "
             "hierarchical prior as scale * pyro.sample(…, Normal(0, 1))"
         )
-    for text in found:
+    for text in reasons:
         warnings.warn(text, SamplerWarning, stacklevel=4)
 
 
@@ -343,8 +345,8 @@ class DrawnParameters(PyroModule):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Draw the parameters, then run the program with them."""
-        own = tensors_of(self.program)
-        values = {name: pyro.sample(name, Unstated(own[name])) for name in self._names}
+        tensors = tensors_of(self.program)
+        values = {name: pyro.sample(name, Unstated(tensors[name])) for name in self._names}
         return torch.func.functional_call(self.program, values, args, kwargs)
 
     def __getattr__(self, name: str) -> Any:
@@ -358,14 +360,6 @@ class DrawnParameters(PyroModule):
 
 def stacked_parameters(programs: Sequence[nn.Module]) -> dict[str, Tensor]:
     """The parameters of R fits of one program `(R, *shape)`, and buffers that differ."""
-    each = [tensors_of(program) for program in programs]
-    shapes = [{name: tuple(value.shape) for name, value in one.items()} for one in each]
-    if any(one != shapes[0] for one in shapes):
-        raise ValueError("replicates' parameters differ in name or shape; fit one model R times")
-    parameters = dict(programs[0].named_parameters())
-    stacked = {n: torch.stack([one[n].detach() for one in each]) for n in each[0]}
-    return {
-        name: values
-        for name, values in stacked.items()
-        if name in parameters or bool((values != values[:1]).any())
-    }
+    stacked = stacked_tensors(programs)
+    names = {*dict(programs[0].named_parameters()), *differing(stacked)}
+    return {name: values for name, values in stacked.items() if name in names}

@@ -12,7 +12,7 @@ from torch.distributions import Transform, biject_to
 
 from lexppl.effects import weights_first
 from lexppl.inference.batches import Columns
-from lexppl.inference.objective.program import sample_nodes
+from lexppl.inference.objective.program import sites_of
 from lexppl.inference.objective.site import Site
 from lexppl.threads import evaluating
 
@@ -53,22 +53,21 @@ def latents_of(program: Callable[..., Any], rows: Rows) -> Latents:
         for plate in site.plates
         if sizes.get(plate.name, (plate.size, plate.full_size)) != (plate.size, plate.full_size)
     )
-    found = Latents({}, {}, {}, {}, row_plates)
+    latents = Latents({}, {}, {}, {}, row_plates)
     for name, site in sites.items():
         grows = name in more and site.distribution.shape() != more[name].distribution.shape()
         of_rows = grows or row_plates & set(site.plate_names)
-        outside = found.of_rows if of_rows else found.shared
-        inside = found.in_particles if site.in_particles else outside
-        (found.observed if site.observed else inside)[name] = site
-    return found
+        outside = latents.of_rows if of_rows else latents.shared
+        inside = latents.in_particles if site.in_particles else outside
+        (latents.observed if site.observed else inside)[name] = site
+    return latents
 
 
 def sites_of_run(program: Callable[..., Any], rows: Rows) -> dict[str, Site]:
     """The sample sites of one run of a program with one particle, by name."""
     module = program if isinstance(program, nn.Module) else nn.Module()
     with evaluating(module):
-        nodes = sample_nodes(weights_first(program), rows)
-    sites = {name: Site.of(node) for name, node in nodes.items()}
+        sites = sites_of(weights_first(program), rows)
     return {name: site for name, site in sites.items() if not site.is_deterministic}
 
 
@@ -159,8 +158,8 @@ class GlobalSites:
 
     def constrained(self, vectors: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         """θ by site `(…, *event)` of vectors u `(…, D)`, and `log |dθ/du|`, `(…)`."""
-        each = zip(self.names, vectors.split(self.sizes, -1), strict=True)
-        parts = {n: part.reshape((*vectors.shape[:-1], *self.shapes[n])) for n, part in each}
+        by_site = zip(self.names, vectors.split(self.sizes, -1), strict=True)
+        parts = {n: part.reshape((*vectors.shape[:-1], *self.shapes[n])) for n, part in by_site}
         return self.of_parts(parts, vectors.dim() - 1)
 
     def parts(self, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -169,11 +168,11 @@ class GlobalSites:
 
     def vectors(self, values: Mapping[str, Tensor]) -> Tensor:
         """u `(…, D)` of θ by site `(…, *event)`, the inverse of :meth:`constrained`."""
-        each = [
+        of_sites = [
             part.reshape(*part.shape[: part.dim() - len(self.shapes[name])], size)
             for (name, part), size in zip(self.parts(values).items(), self.sizes, strict=True)
         ]
-        return torch.cat(each, -1)
+        return torch.cat(of_sites, -1)
 
     def prior_draw(self, model: Any, rows: Columns) -> Tensor:
         """A draw of u from the prior, `(D,)`, of the model and rows of :meth:`of`."""
@@ -188,12 +187,12 @@ def values_of(latents: Latents) -> dict[str, Any]:
 def _continuous(model: Any, rows: Columns, least: int = 1) -> Latents:
     """The latents of a run whose global ones are all real numbers, or a refusal."""
     with torch.no_grad():
-        found = latents_of(model, rows)
-    refuse_of_rows(found)
+        latents = latents_of(model, rows)
+    refuse_of_rows(latents)
     if least:
-        refuse_none(found.shared)
-    refuse_discrete(found.shared, "a gradient moves real numbers")
-    return found
+        refuse_none(latents.shared)
+    refuse_discrete(latents.shared, "a gradient moves real numbers")
+    return latents
 
 
 def _transform(site: Site) -> Transform:

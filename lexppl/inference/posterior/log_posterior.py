@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyro
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.distributions import Distribution
 from tqdm.auto import tqdm
 
@@ -23,13 +22,7 @@ from lexppl.distributions.top_k import TopEntries
 from lexppl.effects import BEFORE_PARTICLES, weights_first
 from lexppl.extras import extra_library
 from lexppl.inference.batches import Columns
-from lexppl.inference.contexts import (
-    MiniBatch,
-    keep_parameters_local,
-    program_settings,
-    rows_plate,
-    seeded,
-)
+from lexppl.inference.contexts import MiniBatch, held, program_settings, rows_plate, seeded
 from lexppl.inference.estimators.enumerate import Enumerate
 from lexppl.inference.estimators.sample_path import Pathwise
 from lexppl.inference.nested_iwae import NestedIWAE
@@ -172,15 +165,12 @@ class LogPosterior:
         self.batch_size = size = batch_size or min(count, max(LEAST_BATCH, -(-count // 10)))
         if size > count:
             raise ValueError(f"a batch has {size} rows, more than {count}: give a lower batch_size")
-        self.model = model = copy.deepcopy(model)
-        keep_parameters_local(model)
-        if isinstance(model, nn.Module):
-            model.eval()
-        self._program = weights_first(model)
+        program = held(model)
+        self.model, self._held, self._program = model, program, weights_first(program)
         self.rows, self.device = rows, rows[0].device
         self._few = tuple(column[:size] for column in rows)
         with seeded(seed, self.device), program_settings(validate=True):
-            self.sites, latents = GlobalSites.of(model, self._few)
+            self.sites, latents = GlobalSites.of(program, self._few)
             start = self.sites.vectors(values_of(latents))
             with torch.no_grad():
                 nodes = sample_nodes(self._program, self._few)
@@ -192,7 +182,7 @@ class LogPosterior:
                         f"batch's is no share: give batch_size={count}"
                     )
             if size < count:
-                refuse_outside_rows(nodes, model, self._few, self._plate, f"batch_size={count}")
+                refuse_outside_rows(nodes, program, self._few, self._plate, f"batch_size={count}")
             if objective is None:
                 objective = likelihood_bound(
                     latents, size, most_particles=math.inf, most_masks=MOST_LISTED, drawn=MASKS
@@ -235,8 +225,8 @@ class LogPosterior:
 
     def of_chains(self, vectors: Tensor, batches: Columns) -> tuple[Tensor, Tensor]:
         """Of C chains `(C, D)` with rows `(C, B, …)`: the sum, and each `(C,)`."""
-        each: Tensor = torch.func.vmap(self.of_batch, randomness="different")(vectors, batches)
-        return each.sum(), each
+        of_chains: Tensor = torch.func.vmap(self.of_batch, randomness="different")(vectors, batches)
+        return of_chains.sum(), of_chains
 
     def log_likelihood(self, vector: Tensor, batch: Columns) -> Tensor:
         """`Σ ℒ_n` of some rows at u `(D,)`, a scalar."""
@@ -261,7 +251,7 @@ class LogPosterior:
 
     def prior_vectors(self, count: int) -> Tensor:
         """Draws of u from the prior, `(count, D)`."""
-        return torch.stack([self.sites.prior_draw(self.model, self._few) for _ in range(count)])
+        return torch.stack([self.sites.prior_draw(self._held, self._few) for _ in range(count)])
 
     def draws(
         self,
@@ -399,8 +389,8 @@ class ScaledStart:
         """The start with the highest log posterior, alone, with scales of its own."""
         target, places = self.target, self.unscaled(self.vectors)
         with torch.no_grad():
-            _, each = target.of_chains(places, target.batches(len(places), len(target)))
-        best = int(each.nan_to_num(-torch.inf).argmax())
+            _, heights = target.of_chains(places, target.batches(len(places), len(target)))
+        best = int(heights.nan_to_num(-torch.inf).argmax())
         return self.at(target, places[best : best + 1], self.prior_precision, dense=False)
 
     def moved(self, vectors: Tensor) -> ScaledStart:

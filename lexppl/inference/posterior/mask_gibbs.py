@@ -30,13 +30,13 @@ from lexppl.inference.posterior.global_draws import GlobalDraws, SamplerRecord
 from lexppl.inference.posterior.global_latents import Latents, latents_of, sites_of_run, values_of
 from lexppl.inference.posterior.log_posterior import log_joint
 from lexppl.inference.posterior.mask_moves import AT_ONCE, MaskMoves, State
-from lexppl.inference.posterior.mcmc import MCMC, Potential, Recorded, SummedOut, chain_of, class_of
+from lexppl.inference.posterior.mcmc import MCMC, Chain, Potential, Recorded, SummedOut, class_of
 
 MOST_STARTS = 100
 ZERO = 1e-6  # A gradient relative to the largest
 
 
-class _GivenMasks(Potential):
+class _PotentialGivenMasks(Potential):
     least = 0
 
 
@@ -56,17 +56,18 @@ class MaskedDensity:
     def __init__(self, model: Any, rows: Columns, seed: int) -> None:
         few = tuple(column[:1] for column in rows)
         with torch.no_grad():
-            found, drawn = latents_of(model, few), sites_of_run(model, rows)
-            masks = _shared_masks(found, drawn)
-            program = pyro.poutine.condition(weights_first(model), data=values_of(found))
+            latents, sites = latents_of(model, few), sites_of_run(model, rows)
+            masks = _shared_masks(latents, sites)
+            program = pyro.poutine.condition(weights_first(model), data=values_of(latents))
             match_program(ParticleProgram(program, None, rows))
         self._model, self._rows, self._few, self._seed = weights_first(model), rows, few, seed
         self._sites = {n: torch.as_tensor(s.value).shape for n, s in masks.items()}
         self.shapes = {n: tuple(d for d in s if d > 1) or (1,) for n, s in self._sites.items()}
         self._sizes = [math.prod(shape) for shape in self.shapes.values()]
         self.entries = sum(self._sizes)
-        given = self.given(self.prior_draw())
-        self.globals, self.fixed, self._objective = given.globals, given.fixed, given.objective
+        potential = self.given_masks(self.prior_draw())
+        self.globals, self.fixed = potential.globals, potential.fixed
+        self._objective = potential.objective
         self.dimensions = self.globals.dimensions
 
     def prior_draw(self) -> Tensor:
@@ -81,10 +82,10 @@ class MaskedDensity:
         parts = zip(shapes.items(), masks.split(self._sizes, -1), strict=True)
         return {name: part.reshape(*masks.shape[:-1], *shape) for (name, shape), part in parts}
 
-    def given(self, masks: Tensor) -> Potential:
+    def given_masks(self, masks: Tensor) -> Potential:
         """The potential of u given z."""
         program = pyro.poutine.condition(self._model, data=self.by_site(masks))
-        return _GivenMasks(program, self._rows, seed=self._seed)
+        return _PotentialGivenMasks(program, self._rows, seed=self._seed)
 
     def __call__(self, place: Tensor, masks: Tensor, few: bool = False) -> Tensor:
         """The log-density at u and z, a scalar; of a `few` of the rows."""
@@ -99,7 +100,7 @@ class MaskedDensity:
         for _ in range(MOST_STARTS):
             state = State((z := self.prior_draw()).new_zeros(self.dimensions + 1), z)
             if self.dimensions:
-                parts = self.given(z).start(strategy)
+                parts = self.given_masks(z).start(strategy)
                 state.place[:-1] = torch.cat([parts[n].flatten() for n in self.globals.names])
             if bool(self(state.place[:-1], z).isfinite()):
                 return state
@@ -113,11 +114,11 @@ class MaskedDensity:
         not zero where it is in. What is paired decides how u is proposed, not what is sampled.
         """
         sites = sites_of_run(self._model, self._few)
-        found: list[list[int]] = [[] for _ in range(self.entries)]
-        first = 0
+        left_out: list[list[int]] = [[] for _ in range(self.entries)]
+        coordinates = range(self.dimensions)
         for name, size in zip(self.globals.names, self.globals.sizes, strict=True):
             declared, shape = sites[name].infer.get(WITH_MASK), tuple(self.globals.shapes[name])
-            own, entry = range(first, first + size), 0
+            of_latent, coordinates, entry = coordinates[:size], coordinates[size:], 0
             if declared is not None and shape != self.shapes.get(declared):
                 raise ValueError(
                     f"{name!r}, of shape {shape}, is declared with the mask {declared!r}; it needs "
@@ -127,41 +128,40 @@ class MaskedDensity:
                 if mask == declared or (
                     declared is None
                     and shape == self.shapes[mask]
-                    and self._leaves_out(place, own, entry)
+                    and self._leaves_out(place, of_latent, entry)
                 ):
-                    for offset, coordinate in enumerate(own):
-                        found[entry + offset].append(coordinate)
+                    for paired, coordinate in enumerate(of_latent, entry):
+                        left_out[paired].append(coordinate)
                     break
                 entry += count
-            first += size
-        most = max(map(len, found))
-        padded = [numbers + [self.dimensions] * (most - len(numbers)) for numbers in found]
+        most = max(map(len, left_out))
+        padded = [numbers + [self.dimensions] * (most - len(numbers)) for numbers in left_out]
         return torch.tensor(padded, dtype=torch.long, device=place.device)
 
-    def _leaves_out(self, place: Tensor, own: range, first: int) -> bool:
-        """Whether entries of z from the `first` on leave their coordinates out."""
+    def _leaves_out(self, place: Tensor, coordinates: range, first: int) -> bool:
+        """Whether entries of z from the `first` on leave these coordinates of u out."""
         even = (torch.arange(self.entries, device=place.device) % 2).to(place)
         slope = torch.func.grad(lambda u, z: self(u, z) - self(u, z, few=True))
-        sizes = torch.stack([slope(place, z)[list(own)].abs() for z in (even, 1.0 - even)])
-        inside = torch.stack([even, 1.0 - even])[:, first : first + len(own)].bool()
+        sizes = torch.stack([slope(place, z)[list(coordinates)].abs() for z in (even, 1.0 - even)])
+        inside = torch.stack([even, 1.0 - even])[:, first : first + len(coordinates)].bool()
         left = sizes > ZERO * sizes.max()
         return bool(left[inside].any()) and not bool(left[~inside].any())
 
 
-def _shared_masks(found: Latents, drawn: Mapping[str, Site]) -> dict[str, Site]:
+def _shared_masks(latents: Latents, sites: Mapping[str, Site]) -> dict[str, Site]:
     """The masks that rows share, or a refusal of what else is latent in their plate."""
-    if costs := [site.name for site in drawn.values() if site.is_penalty]:
+    if costs := [site.name for site in sites.values() if site.is_penalty]:
         raise ValueError(
             f"the program has penalties {costs}, under which masks have no posterior: write them "
             "as priors of the masks, by pyro.factor"
         )
-    if not any(site.in_particles for site in found.observed.values()):
+    if not any(site.in_particles for site in latents.observed.values()):
         raise ValueError("the program observes nothing inside mask_particles(): give y beside x")
-    masks = {name: drawn[name] for name, s in found.in_particles.items() if is_random(s)}
+    masks = {name: sites[name] for name, s in latents.in_particles.items() if is_random(s)}
     for name, site in masks.items():
         law, here = site.distribution, f"MaskGibbs samples masks that rows share, and {name!r}"
-        grows = law.shape() != found.in_particles[name].distribution.shape()
-        if grows or found.row_plates & set(site.plate_names):
+        grows = law.shape() != latents.in_particles[name].distribution.shape()
+        if grows or latents.row_plates & set(site.plate_names):
             raise ValueError(f"{here} is of each row: use MCMC, which sums masks of rows out")
         if site.in_imputations or not draws_zeros_and_ones(law):
             kind = f"{type(law).__name__} inside mask_particles()"
@@ -209,7 +209,7 @@ class _Potential:
         try:
             return torch.func.vmap(function, randomness="different")(*numbers)
         except RuntimeError:  # The program's own is raised again.
-            return default_collate([function(*own) for own in zip(*numbers, strict=True)])
+            return default_collate([function(*state) for state in zip(*numbers, strict=True)])
 
 
 @dataclass(frozen=True)
@@ -322,7 +322,7 @@ def _recorded(density: MaskedDensity, sign: float, start: State, count: int) -> 
 def _energy(energy: Any, moves: MaskMoves, chain: int, place: Mapping[str, Tensor]) -> Tensor:
     """U at v of a chain, given its masks."""
     state = moves.unscaled(place["v"], moves.state.masks[chain])
-    value: Tensor = energy({name: own[None] for name, own in state._asdict().items()})
+    value: Tensor = energy({name: numbers[None] for name, numbers in state._asdict().items()})
     return value.sum()
 
 
@@ -330,12 +330,9 @@ def _chains(
     moves: MaskMoves, kernels: Sequence[Any], sweeps: Collection[int]
 ) -> tuple[State, dict[str, np.ndarray]]:
     """The states `(C, S, …)` of chains that go on together, and their statistics `(C, S)`."""
-    places, warmup = moves.scaled(moves.state), moves.warmup
-    chains, done = [], []
-    for kernel, place in zip(kernels, places, strict=False):
-        kernel.initial_params = {"v": place}
-        chains.append(chain_of(kernel, warmup, len(sweeps) - warmup))
-        next(chains[-1])
+    warmup = moves.warmup
+    starts = zip(kernels, moves.scaled(moves.state), strict=False)
+    chains = [Chain(kernel, {"v": start}, warmup) for kernel, start in starts]
     masks, shares = [], []
     for _ in sweeps:
         before = moves.state.masks
@@ -344,22 +341,20 @@ def _chains(
         masks.append(moves.state.masks)
         shares.append((*taken, (before != masks[-1]).any(-1).cpu()))
         places = moves.scaled(moves.state)
-        for chain, steps in enumerate(chains):
-            try:
-                places[chain] = steps.send({"v": places[chain].clone()})["v"]
-            except StopIteration as end:
-                done.append(end.value)
+        for place, chain in zip(places, chains, strict=False):
+            place.copy_(chain.step({"v": place.clone()})["v"])
         moves.state = moves.unscaled(places, masks[-1])
-    kept = torch.stack(masks[warmup:], 1)
-    places = places[:, None].expand(-1, kept.shape[1], -1)
-    if done:
-        places = torch.stack([torch.stack([place["v"] for place in own]) for own, _ in done])
+    drawn = torch.stack(masks[warmup:], 1)
+    places = places[:, None].expand(-1, drawn.shape[1], -1)
+    if chains:
+        places = torch.stack([torch.stack([at["v"] for at in chain.draws]) for chain in chains])
     names = ("flip_acceptance", "swap_acceptance", "masks_changed")
-    every = zip(names, zip(*shares[warmup:], strict=True), strict=True)
-    stats = {name: torch.stack(values, 1).numpy() for name, values in every}
-    for name in done[0][1] if done else ():
-        stats[name] = np.stack([own[name] for _, own in done])
-    return moves.unscaled(places, kept), stats
+    by_name = zip(names, zip(*shares[warmup:], strict=True), strict=True)
+    stats = {name: torch.stack(values, 1).numpy() for name, values in by_name}
+    of_chains = [chain.statistics() for chain in chains]
+    for name in of_chains[0] if of_chains else ():
+        stats[name] = np.stack([of_chain[name] for of_chain in of_chains])
+    return moves.unscaled(places, drawn), stats
 
 
 def _note(masks: Tensor, stats: Mapping[str, np.ndarray]) -> str:

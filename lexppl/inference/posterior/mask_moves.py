@@ -144,8 +144,8 @@ class MaskMoves:
 
     def _go(self, taken: Tensor, state: State) -> None:
         """Go to other states where they are taken."""
-        own = zip(state, self.state, strict=True)
-        self.state = State(*(torch.where(taken[:, None], new, old) for new, old in own))
+        pairs = zip(state, self.state, strict=True)
+        self.state = State(*(torch.where(taken[:, None], new, old) for new, old in pairs))
 
     def _numbers(self, state: State, entry: Tensor) -> Tensor:
         """Coordinates `(C, P)` of an entry of each chain."""
@@ -166,8 +166,8 @@ class MaskMoves:
         ratio = ratio + back.normal(chosen, side).log_prob(self._numbers(self.state, entry))
         taken = self.taken(ratio - peaks.normal(chosen, 1 - side).log_prob(after))
         self._go(taken, state)
-        kept = zip(back, peaks, strict=True)
-        shaped = (torch.where(taken.reshape(-1, *[1] * (b.dim() - 1)), b, p) for b, p in kept)
+        pairs = zip(back, peaks, strict=True)
+        shaped = (torch.where(taken.reshape(-1, *[1] * (b.dim() - 1)), b, p) for b, p in pairs)
         return Peaks(*shaped), taken
 
     def _swapped(self) -> Tensor:

@@ -1,11 +1,11 @@
 """Global latents by Pyro's Hamiltonian kernels, the masks summed out exactly."""
 
 import inspect
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Self, cast
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyro
@@ -16,8 +16,6 @@ from pyro.infer.autoguide.initialization import InitMessenger, init_to_uniform
 from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
 from pyro.poutine.messenger import Messenger
 from torch import Tensor
-from torch.fx import GraphModule, Interpreter, Node
-from torch.fx.experimental.proxy_tensor import make_fx
 from tqdm.auto import tqdm
 
 from lexppl.argument_checks import int_at_least
@@ -28,10 +26,9 @@ from lexppl.inference.objective.program import Program
 from lexppl.inference.posterior.global_draws import GlobalDraws, PosteriorInference, SamplerRecord
 from lexppl.inference.posterior.global_latents import GlobalSites, sites_of_run
 from lexppl.inference.posterior.log_posterior import likelihood_bound, log_joint
+from lexppl.inference.recording import Recorder, rounding_ratio
 
 MOST_STARTS = 100
-TOLERANCE = 1e-4
-"""Of a recording, relative to the largest number: float32 sums in another order are within it."""
 
 
 class Potential:
@@ -52,11 +49,11 @@ class Potential:
         self.globals, latents = GlobalSites.of(model, few, self.least)
         sites = sites_of_run(model, rows)
         for name, site in latents.shared.items():
-            one, every = (tuple(s.distribution.shape()) for s in (site, sites[name]))
-            if one != every:
+            of_row, of_all = (tuple(s.distribution.shape()) for s in (site, sites[name]))
+            if of_row != of_all:
                 raise ValueError(
-                    f"latent {name!r} has shape {one} in a run on one row and {every} on all: give "
-                    "its plate a number of entries that does not depend on x"
+                    f"latent {name!r} has shape {of_row} in a run on one row and {of_all} on all: "
+                    "give its plate a number of entries that does not depend on x"
                 )
         for plate in (plate for site in sites.values() for plate in site.plates):
             if plate.full_size not in (None, plate.size):
@@ -99,8 +96,8 @@ class Potential:
             start = self.globals.parts({n: trace.nodes[n]["value"] for n in self.sites})
             if x.is_floating_point():
                 start = {name: value.to(x) for name, value in start.items()}
-            found = self.with_gradient(*(start[name] for name in self.sites))
-            if all(bool(numbers.isfinite().all()) for numbers in found):
+            both = self.with_gradient(*(start[name] for name in self.sites))
+            if all(bool(numbers.isfinite().all()) for numbers in both):
                 return start
         raise ValueError(
             f"the posterior density is zero or infinite at {MOST_STARTS} starting values: look for "
@@ -109,7 +106,7 @@ class Potential:
 
 
 class Recorded:
-    """A potential recorded, with its gradient, as a graph of tensor operations by `make_fx`.
+    """A potential recorded, with its gradient, as a graph of tensor operations.
 
     What does not depend on the latents is computed once. Torch's own errors pass for programs that
     cannot be recorded; :meth:`agrees` finds a recording that is another function.
@@ -118,9 +115,10 @@ class Recorded:
     def __init__(self, potential: Any, place: Mapping[str, Tensor]) -> None:
         self._potential = potential
         self.constrained = potential.constrained
-        self._graph = make_fx(potential.with_gradient)(*self._numbers(place))
-        with potential.fixed():
-            fold(self._graph, self._numbers(place))
+        inputs = [number.detach().clone() for number in self._numbers(place)]
+        with Recorder(inputs, folds=True) as recorder:
+            outputs = potential.with_gradient(*inputs)
+        self._graph = recorder.again(outputs)
 
     @classmethod
     def of(cls, potential: Any, places: Sequence[Mapping[str, Tensor]]) -> Self | None:
@@ -140,49 +138,12 @@ class Recorded:
         """Whether the recorded graph gives the potential's value and gradient at some places."""
         with program_settings(validate=False):
             return all(
-                bool(((a - b).abs() <= TOLERANCE * (1.0 + b.abs().max())).all())
+                rounding_ratio(self._potential.with_gradient(*numbers), self._graph(*numbers)) <= 1
                 for numbers in map(self._numbers, places)
-                for a, b in zip(
-                    self._graph(*numbers), self._potential.with_gradient(*numbers), strict=True
-                )
             )
 
     def _numbers(self, place: Mapping[str, Tensor]) -> list[Tensor]:
         return [place[name] for name in self._potential.sites]
-
-
-def fold(recorded: GraphModule, numbers: Sequence[Tensor]) -> None:
-    """Replace what does not depend on a recording's arguments by its values in one run.
-
-    Raises:
-        RuntimeError: the rest draws random numbers, or writes into a tensor.
-    """
-    graph, constant = recorded.graph, set[Node]()
-    for node in graph.nodes:
-        if node.op in ("get_attr", "call_function") and constant.issuperset(node.all_input_nodes):
-            constant.add(node)
-    run = Interpreter(recorded, garbage_collect_values=False)
-    run.run(*numbers)
-    for place, node in enumerate(list(graph.nodes)):
-        if node in constant and node.op == "call_function" and set(node.users) - constant:
-            recorded.register_buffer(f"folded_{place}", run.env[node])
-            with graph.inserting_before(node):
-                node.replace_all_uses_with(graph.get_attr(f"folded_{place}"))
-
-    def writes(node: Node) -> bool:
-        return bool(getattr(getattr(node.target, "_schema", None), "is_mutable", False))
-
-    graph.eliminate_dead_code(
-        lambda node: node.op in ("placeholder", "output") or (writes(node) and node not in constant)
-    )
-    for node in graph.nodes:
-        if writes(node) or torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
-            raise RuntimeError(f"{node.target} of a latent cannot be recorded")
-    recorded.recompile()
-
-
-Chain = tuple[list[dict[str, Tensor]], dict[str, np.ndarray]]
-"""Unconstrained draws of a chain, and its statistics."""
 
 
 class _Replayed(torch.autograd.Function):
@@ -308,27 +269,24 @@ class MCMC:
             def chain(energy: Potential | Recorded, start: dict[str, Tensor], seed: int) -> Chain:
                 with seeded(seed, device), program_settings(validate=False):
                     kernel = class_of(self.kernel)(potential_fn=energy, **of_kernel)
-                    kernel.initial_params = start
-                    steps = chain_of(kernel, warmup, self.samples)
-                    try:
-                        while True:
-                            next(steps)
-                            bar.update()
-                    except StopIteration as end:
-                        return cast(Chain, end.value)
+                    made = Chain(kernel, start, warmup)
+                    for _ in range(warmup + self.samples):
+                        made.step()
+                        bar.update()
+                    return made
 
             chains = []
             # None: silent where standard error is no terminal; a notebook has a bar of its own.
             with tqdm(total=draws, disable=None if progress else True, unit="draw") as bar:
-                for start, own in zip(starts, seeds.tolist(), strict=True):
-                    places, stats = chain(quick or potential, start, own)
-                    if quick and not quick.agrees(places[:: max(1, self.samples // COMPARED)]):
+                for start, chain_seed in zip(starts, seeds.tolist(), strict=True):
+                    made = chain(quick or potential, start, chain_seed)
+                    if quick and not quick.agrees(made.draws[:: max(1, self.samples // COMPARED)]):
                         bar.total += warmup + self.samples
-                        quick, (places, stats) = None, chain(potential, start, own)
-                    values = [potential.constrained(place) for place in places]
-                    chains.append((values, stats))
+                        quick, made = None, chain(potential, start, chain_seed)
+                    values = [potential.constrained(place) for place in made.draws]
+                    chains.append((values, made.statistics()))
         samples = {
-            name: torch.stack([torch.stack([v[name] for v in one]) for one, _ in chains]).detach()
+            name: torch.stack([torch.stack([v[name] for v in at]) for at, _ in chains]).detach()
             for name in potential.sites
         }
         arrays = {name: np.stack([stats[name] for _, stats in chains]) for name in chains[0][1]}
@@ -361,46 +319,66 @@ def as_inference(inference: Any) -> PosteriorInference:
         isinstance(kind, type) and issubclass(kind, MCMCKernel)
     ):
         return MCMC(inference)
-    found: Any = inference
+    chosen: Any = inference
     # Pyro's own MCMC runs a model that its kernel holds.
-    pyros = kind is pyro.infer.MCMC or isinstance(found, pyro.infer.MCMC)
-    if isinstance(found, type) and hasattr(found, "run") and not pyros:
-        found = found()
-    if pyros or not callable(getattr(found, "run", None)):
+    pyros = kind is pyro.infer.MCMC or isinstance(chosen, pyro.infer.MCMC)
+    if isinstance(chosen, type) and hasattr(chosen, "run") and not pyros:
+        chosen = chosen()
+    if pyros or not callable(getattr(chosen, "run", None)):
         raise TypeError(
             "inference must be pyro.infer.NUTS or HMC, lexppl.inference.MCMC(NUTS, samples=…), or "
             f"another PosteriorInference, which has a method run; it is {inference!r}"
         )
-    return found
+    return chosen
 
 
 def class_of(kernel: Any) -> Any:
     return kernel.func if isinstance(kernel, partial) else kernel
 
 
-class _Trajectory:
-    """The evaluations of a kernel on its way to a draw, and the Hamiltonian there."""
+class Chain:
+    """A Markov chain of a Hamiltonian kernel: its unconstrained draws after the warm-up, and their
+    statistics."""
 
-    def __init__(self, kernel: HMC) -> None:
-        self._kernel = kernel
+    def __init__(self, kernel: HMC, start: Mapping[str, Tensor], warmup: int) -> None:
+        kernel.initial_params = self.place = start
+        kernel.setup(warmup)
+        self._kernel, self._warmup = kernel, warmup
+        self.draws: list[Mapping[str, Tensor]] = []
+        self._records: list[tuple[int, float, float]] = []
+        self._mean = 0.0
         self._potential, self._kinetic = kernel.potential_fn, kernel._kinetic_energy
         kernel.potential_fn, kernel._kinetic_energy = self._evaluated, self._moving
-        self.begin()
 
-    def begin(self) -> None:
-        self.steps = 0
+    def step(self, place: Mapping[str, Tensor] | None = None) -> Mapping[str, Tensor]:
+        """Make a transition: from a given place, where the potential may be another, or from the
+        present one; where it ends."""
+        if place is not None:
+            self.place = place
+            self._kernel.clear_cache()
+        self._evaluations = 0
         self._latest: Mapping[str, Tensor] | None = None
         self._ends: list[tuple[Any, Tensor]] = []
+        self.place = self._kernel.sample(self.place)
+        if self._warmup:
+            self._warmup -= 1
+            return self.place
+        # Pyro keeps a running mean of the chances that the proposals had.
+        number, latest = len(self.draws), self._kernel._mean_accept_prob
+        accepted = float((number + 1) * latest - number * self._mean)
+        self._mean = latest
+        self._records.append((self._evaluations, accepted, self._energy))
+        self.draws.append(self.place)
+        return self.place
 
     @property
-    def energy(self) -> float:
+    def _energy(self) -> float:
         """`H = U(u) + K(r)` at the draw, in nats; with its first momenta where it has not moved."""
-        place = self._kernel._z_last
-        kinetic = next((k for at, k in self._ends if at is place), self._ends[0][1])
+        kinetic = next((k for at, k in self._ends if at is self._kernel._z_last), self._ends[0][1])
         return float(self._kernel._potential_energy_last + kinetic)
 
     def _evaluated(self, place: Mapping[str, Tensor]) -> Tensor:
-        self.steps, self._latest = self.steps + 1, place
+        self._evaluations, self._latest = self._evaluations + 1, place
         return self._potential(place)
 
     def _moving(self, momenta: Any) -> Tensor:
@@ -408,44 +386,21 @@ class _Trajectory:
         self._ends.append((self._latest, value))
         return value
 
-
-def chain_of(
-    kernel: HMC, warmup: int, samples: int
-) -> Generator[dict[str, Tensor], dict[str, Tensor] | None, Chain]:
-    """The unconstrained draws of one chain, and its statistics by ArviZ's names, `(S,)`, when it is
-    done. Before each draw it yields its place, and goes on from what is sent, where the potential
-    may be another; of None from there."""
-    kernel.setup(warmup)
-    trajectory = _Trajectory(kernel)
-    place, places = kernel.initial_params, []
-    steps, accepted, energies = np.zeros(samples, dtype=int), np.zeros(samples), np.zeros(samples)
-    mean = 0.0
-    for number in range(-warmup, samples):
-        elsewhere = yield place
-        if elsewhere is not None:
-            place = elsewhere
-            kernel.clear_cache()
-        trajectory.begin()
-        place = kernel.sample(place)
-        if number < 0:
-            continue
-        places.append(place)
-        steps[number], energies[number] = trajectory.steps, trajectory.energy
-        # Pyro keeps a running mean of the chances that the proposals had.
-        latest = kernel._mean_accept_prob
-        accepted[number] = (number + 1) * latest - number * mean
-        mean = latest
-    diverging = np.zeros(samples, dtype=bool)
-    diverging[kernel.diagnostics()["divergences"]] = True
-    stats = {
-        "diverging": diverging,
-        "acceptance_rate": accepted.clip(0.0, 1.0),
-        "step_size": np.full(samples, float(kernel.step_size)),
-        "n_steps": steps,
-        "energy": energies,
-    }
-    if isinstance(kernel, NUTS):
-        # 2^d − 1 steps fill a tree of d doublings; the last of them may have been left half done.
-        stats["tree_depth"] = np.ceil(np.log2(steps + 1)).astype(int)
-    kernel.cleanup()
-    return places, stats
+    def statistics(self) -> dict[str, np.ndarray]:
+        """Statistics of the draws by ArviZ's names, `(S,)`; the chain has ended."""
+        kernel = self._kernel
+        steps, accepted, energies = map(np.array, zip(*self._records, strict=True))
+        diverging = np.zeros(len(steps), dtype=bool)
+        diverging[kernel.diagnostics()["divergences"]] = True
+        stats = {
+            "diverging": diverging,
+            "acceptance_rate": accepted.clip(0.0, 1.0),
+            "step_size": np.full(len(steps), float(kernel.step_size)),
+            "n_steps": steps,
+            "energy": energies,
+        }
+        if isinstance(kernel, NUTS):
+            # 2^d − 1 steps fill a tree of d doublings; the last may have been left half done.
+            stats["tree_depth"] = np.ceil(np.log2(steps + 1)).astype(int)
+        kernel.cleanup()
+        return stats

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import torch
@@ -25,7 +26,21 @@ from lexppl.inference.posterior.log_posterior import (
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class StochasticGradientSampler:
+class _Climbing:
+    """Base of methods that begin with a climb to modes of the log posterior."""
+
+    climb: int = 400
+    batch_size: int | None = None
+    objective: NestedIWAE | None = None
+
+    least: ClassVar[Mapping[str, int]]  # The least value of its counts, by name
+
+    def __post_init__(self) -> None:
+        check_settings(self, **self.least)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class StochasticGradientSampler(_Climbing):
     """Base of Markov chains whose steps follow mini-batch gradients of the log posterior, by
     `posteriors.sgmcmc`; the chains run at once, each with mini-batches of its own."""
 
@@ -33,19 +48,14 @@ class StochasticGradientSampler:
     chains: int = 4
     warmup: int = 400
     thin: int = 40
-    climb: int = 400
-    batch_size: int | None = None
     lr: float | None = None
     beta: float | None = None
     temperature: float = 1.0
     cyclical: bool = True
-    objective: NestedIWAE | None = None
 
     name: ClassVar[str]
     largest_step: ClassVar[float]  # The default ε, where a batch is not noisy
-
-    def __post_init__(self) -> None:
-        check_settings(self, samples=1, chains=1, thin=1, warmup=0, climb=0)
+    least = MappingProxyType({"samples": 1, "chains": 1, "thin": 1, "warmup": 0, "climb": 0})
 
     @property
     def momenta(self) -> dict[str, float]:
@@ -117,17 +127,18 @@ class StochasticGradientSampler:
         """v of each draw `(C, S, D)`, and statistics of each `(C, S)`."""
         state, update, lr = self._begun(start)
         drawn, log_posteriors = [], []
-        each = start.vectors
         for _ in range(self.samples):
             for _ in range(self.thin):
-                state, each = update(state, start.target.batches(self.chains), inplace=False)
+                state, log_posterior = update(
+                    state, start.target.batches(self.chains), inplace=False
+                )
                 bar.update()
             if not bool(state.params.isfinite().all()):
                 raise FloatingPointError(
                     f"{self.name} has left the finite numbers: give a smaller lr ({lr(0):.3g})"
                 )
             drawn.append(state.params)
-            log_posteriors.append(each)
+            log_posteriors.append(log_posterior)
         stats = {
             "step_size": torch.full((self.chains, self.samples), lr(self.thin - 1)),
             "minibatch_log_posterior": torch.stack(log_posteriors, 1).detach(),
@@ -228,7 +239,7 @@ STARTS = 4  # Climbs of a diagonal VI, of which it goes on from the highest
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Laplace:
+class Laplace(_Climbing):
     """Laplace's approximation: a normal distribution at the mode.
 
     With û a mode of `log p(θ) + log |dθ/du| + Σ_n ℒ_n` in unconstrained globals u,
@@ -263,12 +274,8 @@ class Laplace:
     samples: int = 1000
     diagonal: bool = False
     starts: int = 4
-    climb: int = 400
-    batch_size: int | None = None
-    objective: NestedIWAE | None = None
 
-    def __post_init__(self) -> None:
-        check_settings(self, samples=1, starts=1, climb=1)
+    least = MappingProxyType({"samples": 1, "starts": 1, "climb": 1})
 
     def run(self, model: Any, rows: Columns, *, seed: int, progress: bool) -> GlobalDraws:
         """Draws of the global latents from the normal approximation.
@@ -330,7 +337,7 @@ def _dense(target: LogPosterior, place: Tensor, draws: int) -> Tensor:
         places = [place + 0.5**halvings * move.to(place) for halvings in range(NEWTON_STEPS)]
         with torch.no_grad():
             here = density(place)
-            place = next((each for each in places if density(each) >= here), places[0])
+            place = next((other for other in places if density(other) >= here), places[0])
     raise FloatingPointError(
         f"no mode found in {NEWTON_STEPS} steps of Newton: give a larger climb or more starts"
     )
@@ -380,7 +387,7 @@ def _second(
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class DiagonalVI:
+class DiagonalVI(_Climbing):
     """Variational inference by `posteriors`, with a normal distribution for each coordinate.
 
     Of unconstrained globals u, `q = N(μ, diag(σ²))` minimises, by one draw of q a step,
@@ -412,15 +419,11 @@ class DiagonalVI:
 
     samples: int = 1000
     steps: int = 2000
-    climb: int = 400
-    batch_size: int | None = None
     lr: float = 0.05
     temperature: float = 1.0
     stl: bool = True
-    objective: NestedIWAE | None = None
 
-    def __post_init__(self) -> None:
-        check_settings(self, samples=1, steps=1, climb=0)
+    least = MappingProxyType({"samples": 1, "steps": 1, "climb": 0})
 
     def run(self, model: Any, rows: Columns, *, seed: int, progress: bool) -> GlobalDraws:
         """Draws of the global latents from the normal approximation.
@@ -458,7 +461,7 @@ class DiagonalVI:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Ensemble:
+class Ensemble(_Climbing):
     """A deep ensemble: R maxima a posteriori, each climbed to from a draw of the prior.
 
     Each member maximises `log p(θ) + log |dθ/du| + Σ_n ℒ_n` in unconstrained globals u; they stand
@@ -484,11 +487,8 @@ class Ensemble:
 
     members: int = 10
     climb: int = 1000
-    batch_size: int | None = None
-    objective: NestedIWAE | None = None
 
-    def __post_init__(self) -> None:
-        check_settings(self, members=2, climb=1)
+    least = MappingProxyType({"members": 2, "climb": 1})
 
     def run(self, model: Any, rows: Columns, *, seed: int, progress: bool) -> GlobalDraws:
         """Modes that the members reach, as draws.

@@ -6,8 +6,9 @@ import io
 import platform
 import time
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +26,7 @@ from torch.utils.data import (
 from lexppl.argument_checks import finite_float
 from lexppl.fingerprint import contents, digest, fingerprint
 from lexppl.inference.batches import HasBatches, LoadedRows, Rows
-from lexppl.inference.replicates import SEEN
+from lexppl.inference.replicates import VMAP_FALLBACKS
 from lexppl.inference.stages import TrainingModules
 from lexppl.inference.training.step import TrainingStep
 from lexppl.inference.training.watch import BestStates
@@ -251,7 +252,7 @@ BATCHES = (BatchSampler, type(None))
 
 
 @dataclass
-class Course:
+class StageProgress:
     """How far a stage is: epochs that are over, and those without improvement."""
 
     stage: int
@@ -268,11 +269,17 @@ class LoopState:
 
     def __init__(self, loop: TrainingLoop, saved: SavedState) -> None:
         self._loop, self._saved = loop, saved
-        self._generators = _generators([loop.rows, loop.held_out])
-        runner = loop.runner
-        held = (*runner.parameters.values(), *runner.buffers.values())
-        devices = {tensor.device for tensor in held} | {loop.rows.device}
-        self._devices = sorted((d for d in devices if d.type == "cuda"), key=str)
+        runner, cuda = loop.runner, torch.cuda
+        tensors = (*runner.parameters.values(), *runner.buffers.values())
+        devices = {tensor.device for tensor in tensors} | {loop.rows.device}
+        self._random_states: list[tuple[Callable[[], Tensor], Callable[[Tensor], Any]]] = [
+            (torch.get_rng_state, torch.set_rng_state),
+            *(
+                (partial(cuda.get_rng_state, d), partial(cuda.set_rng_state, device=d))
+                for d in sorted((d for d in devices if d.type == "cuda"), key=str)
+            ),
+            *((g.get_state, g.set_state) for g in _generators([loop.rows, loop.held_out])),
+        ]
         self._state: dict[str, Any] | None = None
 
     def begin(self, stages: int) -> int:
@@ -304,7 +311,7 @@ class LoopState:
             self._put_back(state)
         return int(state["stage"])
 
-    def enter(self, course: Course) -> None:
+    def enter(self, course: StageProgress) -> None:
         """Go on with a stage where it was; at the very beginning, write what there is."""
         state, self._state = self._state, None
         if state is None:
@@ -322,7 +329,7 @@ class LoopState:
             course.scheduler.load_state_dict(state["scheduler"])
         self._put_back_random(state["random"])
 
-    def epoch_over(self, course: Course) -> None:
+    def epoch_over(self, course: StageProgress) -> None:
         """Write the state at the end of an epoch, where it is due."""
         if self._saved.is_due:
             self._saved.write(self._taken(course))
@@ -358,10 +365,10 @@ class LoopState:
             "moved": loop.runner.snapshot(),
             "buffers": {n: b.detach() for n, b in template.named_buffers() if n not in own},
             "numbers": _numbers(template),
-            **{name: getattr(loop.runner, name) for name in SEEN},
+            **{name: getattr(loop.runner, name) for name in VMAP_FALLBACKS},
         }
 
-    def _taken(self, course: Course) -> dict[str, Any]:
+    def _taken(self, course: StageProgress) -> dict[str, Any]:
         step, best, scheduler = course.step, course.best, course.scheduler
         return {
             **self._common(),
@@ -375,14 +382,14 @@ class LoopState:
             "optimizer": step.optimizer.state_dict(),
             "tuner": None if step.tuner is None else step.tuner.state_dict(),
             "scheduler": None if scheduler is None else scheduler.state_dict(),
-            "random": self._random(),
+            "random": [state() for state, _ in self._random_states],
         }
 
     @torch.no_grad()
     def _put_back(self, state: dict[str, Any]) -> None:
         runner = self._loop.runner
         runner.load(state["moved"])
-        for name in SEEN:
+        for name in VMAP_FALLBACKS:
             setattr(runner, name, state[name])
         present = _numbers(runner.template)
         numbers = {n: v for n, v in state["numbers"].items() if present.get(n) != v}
@@ -395,18 +402,9 @@ class LoopState:
             else:
                 setattr(part, attribute, value)
 
-    def _random(self) -> list[Tensor]:
-        own = [torch.get_rng_state(), *map(torch.cuda.get_rng_state, self._devices)]
-        return own + [generator.get_state() for generator in self._generators]
-
     def _put_back_random(self, states: Iterable[Tensor]) -> None:
-        first, *others = (state.cpu() for state in states)
-        torch.set_rng_state(first)
-        for device, state in zip(self._devices, others, strict=False):
-            torch.cuda.set_rng_state(state, device)
-        own = others[len(self._devices) :]
-        for generator, state in zip(self._generators, own, strict=True):
-            generator.set_state(state)
+        for (_, put_back), state in zip(self._random_states, states, strict=True):
+            put_back(state.cpu())
 
 
 def _numbers(module: nn.Module) -> dict[str, Any]:

@@ -1,9 +1,12 @@
 """A step's losses and gradients by graphs, traced and compiled as they are needed."""
 
+from __future__ import annotations
+
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -13,11 +16,10 @@ from torch import Tensor
 from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map
 
 from lexppl.inference.contexts import random_state, set_random_state
 from lexppl.inference.objective.objective import Moving, Objective
+from lexppl.inference.recording import Recorder, rounding_ratio
 from lexppl.inference.training.rows import StepRows
 from lexppl.inference.training.settings import Backend, CompiledSteps
 from lexppl.inference.training.step import MovedTerm, TermGradients, TrainingStep
@@ -32,14 +34,6 @@ class NotTraceableError(Exception):
     shares: frozenset[float] = frozenset()
 
 
-class _Operations(TorchDispatchMode):
-    """Sees operations; without the import of torch's compiler, which takes a second."""
-
-    _should_skip_dynamo = classmethod(lambda cls: False)
-
-
-VIEWS = frozenset(f"aten::{n}" for n in ("alias", "detach", "view", "_unsafe_view", "expand"))
-"""Of which one is left out where it has the shape and strides of its tensor."""
 _READS = ("__bool__", "__float__", "__int__", "__index__", "item", "equal", "allclose")
 REFUSED: Mapping[Any, str] = MappingProxyType(
     {
@@ -64,88 +58,6 @@ class _ReadsRefused(TorchFunctionMode):
         if func in REFUSED:
             raise NotTraceableError(REFUSED[func])
         return func(*args, **(kwargs or {}))
-
-
-class _Name(str):
-    """The name of a value in the source of a recorded run."""
-
-    __slots__ = ()
-    __repr__ = str.__str__
-
-
-class Recorder(_Operations):
-    """The operations of a run, forward and backward, to be run again on other inputs; other tensors
-    that it reads are held as they are."""
-
-    def __init__(self, inputs: Sequence[Tensor]) -> None:
-        super().__init__()
-        self._inputs = [_Name(f"x{number}") for number in range(len(inputs))]
-        # With the tensors, as an identity may be given again once a tensor is gone.
-        self._known = {id(x): (x, name) for x, name in zip(inputs, self._inputs, strict=True)}
-        self._held: dict[str, Any] = {}
-        self.goes_back = False
-        """Whether the run has gone back to an earlier state of the random numbers."""
-        # Of each the names that it reads and makes, its line, and whether it stays in any case.
-        self._operations: list[tuple[set[_Name], set[_Name], str, bool]] = []
-
-    def _named(self, leaf: Any) -> Any:
-        """The name of an argument; the argument itself where its text is one."""
-        if leaf is None or type(leaf) in (bool, int, str):
-            return leaf
-        if id(leaf) not in self._known:
-            name = _Name(f"held{len(self._held)}")
-            self._held[name], self._known[id(leaf)] = leaf, (leaf, name)
-        return self._known[id(leaf)][1]
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        given, named = tree_map(self._named, (args, kwargs))
-        found = func(*args, **kwargs)
-        if torch.Tag.data_dependent_output in func.tags:
-            return found
-        is_view = func._schema.name in VIEWS and args[0].shape == found.shape
-        if is_view and args[0].stride() == found.stride():
-            self._known[id(found)] = found, given[0]
-            return found
-        stays = func._schema.is_mutable or torch.Tag.nondeterministic_seeded in func.tags
-        self._note(func._op, given, named, found, stays)
-        return found
-
-    def state(self, function: Callable[..., Any], args: tuple[Any, ...], found: Any) -> None:
-        """Record that the state of the random numbers is looked at, or set to an earlier one."""
-        self.goes_back = self.goes_back or found is None
-        self._note(function, tuple(map(self._named, args)), {}, found, stays=True)
-
-    def _note(
-        self, function: Any, given: Sequence[Any], named: dict[str, Any], found: Any, stays: bool
-    ) -> None:
-        number = len(self._operations)
-        several = isinstance(found, tuple | list)
-        made = list(found) if several else [found]
-        names = [_Name(f"v{number}_{place}") for place in range(len(made))]
-        self._known |= {id(v): (v, n) for v, n in zip(made, names, strict=True) if v is not None}
-        self._held[f"f{number}"] = function
-        words = ", ".join([*map(repr, given), *(f"{k}={v!r}" for k, v in named.items())])
-        line = f"{', '.join(names)}{',' * several} = f{number}({words})"
-        reads = {leaf for leaf in tree_leaves((given, named)) if isinstance(leaf, _Name)}
-        self._operations.append((reads, {*names}, line, stays))
-
-    def again(self, outputs: Sequence[Tensor]) -> Callable[..., tuple[Tensor, ...]]:
-        """A function from inputs to these outputs, without operations that they do not need."""
-        results = [self._named(value) for value in outputs]
-        needed, lines = {*results, *self._inputs, *self._held}, [f"return {', '.join(results)},"]
-        for reads, makes, line, stays in reversed(self._operations):
-            if stays or makes & needed:
-                # Values are let go after their last use.
-                lines += [*(f"del {name}" for name in (reads | makes) - needed), line]
-                needed |= reads
-        source = "\n    ".join([f"def run({', '.join(self._inputs)}):", *reversed(lines)])
-        names = dict(self._held)
-        exec(source, names)
-        run: Callable[..., tuple[Tensor, ...]] = names["run"]
-        return run
 
 
 class _RunReads(Messenger):
@@ -190,55 +102,22 @@ class _Graph:
     def gradients(self, inputs: Sequence[Tensor]) -> TermGradients:
         """The loss and gradients by the graph."""
         with torch.no_grad():
-            loss, *found = self.run(*inputs)
-        values = iter(found)
-        every = [next(values) if there else None for there in self.present]
-        return TermGradients(loss, every[: self.learned], every[self.learned :])
+            loss, *values = self.run(*inputs)
+        left = iter(values)
+        gradients = [next(left) if there else None for there in self.present]
+        return TermGradients(loss, gradients[: self.learned], gradients[self.learned :])
 
 
 def graph_inputs(step: TrainingStep, rows: StepRows, numbers: Mapping[str, float]) -> list[Tensor]:
     """A graph's inputs: parameters, statistics, rows, weights and the objective's numbers."""
     runner = step.runner
-    own = [*runner.parameters.values(), *runner.buffers.values()]
-    like = own[0]
+    state = [*runner.parameters.values(), *runner.buffers.values()]
+    like = state[0]
     # Of the parameters' type, as a number takes that of the tensor that it multiplies; filled in on
     # the device, which a copy from the host would wait for.
-    given = [torch.full((), n, dtype=like.dtype, device=like.device) for n in numbers.values()]
+    scalars = [torch.full((), n, dtype=like.dtype, device=like.device) for n in numbers.values()]
     weights = [] if rows.weights is None else [rows.weights]
-    return [*own, *rows.batch, *weights, *given]
-
-
-def traced_term(
-    step: TrainingStep,
-    moved: MovedTerm,
-    rows: StepRows,
-    objective: Objective,
-    numbers: Mapping[str, float],
-) -> _Graph:
-    """The graph of a term, forward and backward together: an `autograd.Function` needs both."""
-    runner = step.runner
-    inputs = [value.detach().clone() for value in graph_inputs(step, rows, numbers)]
-    given = iter(inputs)
-    own = {name: next(given).requires_grad_() for name in runner.parameters}
-    own |= {name: next(given) for name in runner.buffers}
-    batch = tuple(next(given) for _ in rows.batch)
-    weights = None if rows.weights is None else next(given)
-    changing = objective.with_numbers({name: next(given) for name in numbers})
-    recorder = Recorder(inputs)
-    reads = _RunReads(recorder)
-    with reads, runner.standing_in(own), torch.enable_grad(), _ReadsRefused(), recorder:
-        found = step.evaluate(moved, replace(rows, batch=batch, weights=weights), changing)
-    every = (*found.learned, *found.controls)
-    present = [one is not None for one in every]
-    graph = recorder.again([found.loss, *(one for one in every if one is not None)])
-    if reads.number:
-        error = NotTraceableError(
-            "the program computes with the fit's progress, which a graph would keep"
-        )
-        error.shares = frozenset(share for share in reads.shares if share > rows.at)
-        raise error
-    shares = frozenset(reads.shares)
-    return _Graph(graph, present, len(moved.learned), shares, recorder.goes_back)
+    return [*state, *rows.batch, *weights, *scalars]
 
 
 MOST_GRAPHS = 8
@@ -273,7 +152,14 @@ class _TermStep:
     moved: MovedTerm
     rows: StepRows
     objective: Objective
-    numbers: Mapping[str, float]
+
+    @cached_property
+    def moving(self) -> Moving | None:
+        return self.objective.moving
+
+    @property
+    def numbers(self) -> Mapping[str, float]:
+        return {} if self.moving is None else self.moving.numbers
 
     @property
     def inputs(self) -> list[Tensor]:
@@ -282,12 +168,40 @@ class _TermStep:
     @property
     def shapes(self) -> Hashable:
         rows = self.rows
-        given = rows.batch if rows.weights is None else (*rows.batch, rows.weights)
-        return rows.size, rows.weights is None, *((one.shape, one.dtype) for one in given)
+        columns = rows.batch if rows.weights is None else (*rows.batch, rows.weights)
+        return rows.size, rows.weights is None, *((c.shape, c.dtype) for c in columns)
 
-    def key(self, known: _OfTerm, moving: Moving) -> Hashable:
-        reached = tuple((share, self.rows.at >= share) for share in sorted(known.shares))
-        return self.shapes, moving.kind, reached
+    def key(self, shares: Iterable[float]) -> Hashable:
+        reached = tuple((share, self.rows.at >= share) for share in sorted(shares))
+        return self.shapes, None if self.moving is None else self.moving.kind, reached
+
+
+def _traced(term_step: _TermStep) -> _Graph:
+    """The graph of a term, forward and backward together: an `autograd.Function` needs both."""
+    step, moved, rows = term_step.step, term_step.moved, term_step.rows
+    runner = step.runner
+    inputs = [value.detach().clone() for value in term_step.inputs]
+    unread = iter(inputs)
+    state = {name: next(unread).requires_grad_() for name in runner.parameters}
+    state |= {name: next(unread) for name in runner.buffers}
+    batch = tuple(next(unread) for _ in rows.batch)
+    weights = None if rows.weights is None else next(unread)
+    objective = term_step.objective.with_numbers({name: next(unread) for name in term_step.numbers})
+    recorder = Recorder(inputs)
+    reads = _RunReads(recorder)
+    with reads, runner.standing_in(state), torch.enable_grad(), _ReadsRefused(), recorder:
+        traced = step.evaluate(moved, replace(rows, batch=batch, weights=weights), objective)
+    gradients = (*traced.learned, *traced.controls)
+    present = [gradient is not None for gradient in gradients]
+    run = recorder.again([traced.loss, *(g for g in gradients if g is not None)])
+    if reads.number:
+        error = NotTraceableError(
+            "the program computes with the fit's progress, which a graph would keep"
+        )
+        error.shares = frozenset(share for share in reads.shares if share > rows.at)
+        raise error
+    shares = frozenset(reads.shares)
+    return _Graph(run, present, len(moved.learned), shares, recorder.goes_back)
 
 
 class CompiledTerms:
@@ -311,76 +225,71 @@ class CompiledTerms:
         return CompiledSteps(self.backend, **self._counts, reasons=tuple(self._reasons))
 
     def __call__(self, step: TrainingStep, moved: MovedTerm, rows: StepRows) -> TermGradients:
-        objective = moved.term.objective.at(rows.at)
-        known, moving = self._terms[id(moved.term)], objective.moving
-        one = _TermStep(step, moved, rows, objective, {} if moving is None else moving.numbers)
-        if moving is None:
-            name = type(objective).__name__
-            self._give_up(one, f"{name} does not say what of it changes (Objective.moving)")
-        if moving is None or known.is_eager:
-            return self._eager(one)
-        key = one.key(known, moving)
-        if key in known.eager:
-            return self._eager(one)
+        known = self._terms[id(moved.term)]
+        term_step = _TermStep(step, moved, rows, moved.term.objective.at(rows.at))
+        if term_step.moving is None:
+            name = type(term_step.objective).__name__
+            self._give_up(term_step, f"{name} does not say what of it changes (Objective.moving)")
+        if term_step.moving is None or known.is_eager:
+            return self._eager(term_step)
+        key = term_step.key(known.shares)
         graph = known.graphs.get(key)
-        if graph is None and key not in known.met:
-            known.met.add(key)
-            return self._eager(one)
+        if graph is None and key in known.met - known.eager:
+            graph = self._made(term_step, known)
+            if graph is not None:
+                known.graphs[term_step.key(known.shares)] = graph
+        known.met.add(key)
         if graph is None:
-            graph = self._made(one, known)
-            if graph is None:
-                return self._eager(one)
-            known.graphs[one.key(known, moving)] = graph
+            return self._eager(term_step)
         graph.uses += 1
         if graph.uses >= graph.next_check:
-            return self._checked(one, graph)
+            return self._checked(term_step, graph)
         self._counts["compiled" if graph.compiled else "traced"] += 1
-        return graph.gradients(one.inputs)
+        return graph.gradients(term_step.inputs)
 
-    def _eager(self, one: _TermStep) -> TermGradients:
+    def _eager(self, term_step: _TermStep) -> TermGradients:
         self._counts["eager"] += 1
-        return one.step.evaluate(one.moved, one.rows, one.objective)
+        return term_step.step.evaluate(term_step.moved, term_step.rows, term_step.objective)
 
-    def _give_up(self, one: _TermStep, why: str) -> None:
-        self._terms[id(one.moved.term)] = _OfTerm(is_eager=True)
-        self._warn(one, why, "its steps are run as they are")
+    def _give_up(self, term_step: _TermStep, why: str) -> None:
+        self._terms[id(term_step.moved.term)] = _OfTerm(is_eager=True)
+        self._warn(term_step, why, "its steps are run as they are")
 
-    def _warn(self, one: _TermStep, why: str, instead: str) -> None:
-        reason = f"{type(one.moved.term.model).__name__} is not compiled: {why}"
+    def _warn(self, term_step: _TermStep, why: str, instead: str) -> None:
+        reason = f"{type(term_step.moved.term.model).__name__} is not compiled: {why}"
         if reason not in self._reasons:
             self._reasons.append(reason)
             warnings.warn(f"{reason}; {instead}", RuntimeWarning, stacklevel=2)
 
-    def _made(self, one: _TermStep, known: _OfTerm) -> _Graph | None:
+    def _made(self, term_step: _TermStep, known: _OfTerm) -> _Graph | None:
         """The graph of a term for such rows; None, and a warning, where there is none."""
         if len(known.graphs) == MOST_GRAPHS:
-            self._give_up(one, "its batch sizes keep changing")
+            self._give_up(term_step, "its batch sizes keep changing")
             return None
-        like = one.rows.batch[0]
+        like = term_step.rows.batch[0]
         state = random_state(like.device)
         try:
-            graph = traced_term(one.step, one.moved, one.rows, one.objective, one.numbers)
+            graph = _traced(term_step)
             known.shares |= graph.shares
-            known.compiled_rows = known.compiled_rows or one.shapes
+            known.compiled_rows = known.compiled_rows or term_step.shapes
             # Compiling costs as much as thousands of steps; a last smaller batch has one an epoch.
-            if self.backend == "inductor" and known.compiled_rows == one.shapes:
-                graph.run, graph.compiled = self._compiled(one, graph)
+            if self.backend == "inductor" and known.compiled_rows == term_step.shapes:
+                graph.run, graph.compiled = self._compiled(term_step, graph)
             return graph
-        # A program is any Python, and torch has no one error for what cannot be traced.
+        # A program is any Python, and torch has no term_step error for what cannot be traced.
         except Exception as error:
             later: frozenset[float] = getattr(error, "shares", frozenset())
-            moving = one.objective.moving
-            if later and moving is not None:
+            if later:
                 known.shares |= later
-                known.eager.add(one.key(known, moving))
+                known.eager.add(term_step.key(known.shares))
             else:
-                self._give_up(one, _line(error))
+                self._give_up(term_step, _line(error))
             return None
         finally:
             set_random_state(like.device, state)
 
-    def _compiled(self, one: _TermStep, graph: _Graph) -> tuple[Callable[..., Any], bool]:
-        inputs = [value.detach() for value in one.inputs]
+    def _compiled(self, term_step: _TermStep, graph: _Graph) -> tuple[Callable[..., Any], bool]:
+        inputs = [value.detach() for value in term_step.inputs]
         try:
             if graph.goes_back:
                 raise NotTraceableError("it goes back to an earlier state of the random numbers")
@@ -388,22 +297,24 @@ class CompiledTerms:
             with torch.no_grad():
                 return _machine_code(trace(*inputs), inputs), True
         except Exception as error:
-            self._warn(one, f"its graph cannot be, {_line(error)}", "the graph is run as traced")
+            self._warn(
+                term_step, f"its graph cannot be, {_line(error)}", "the graph is run as traced"
+            )
             return graph.run, False
 
-    def _checked(self, one: _TermStep, graph: _Graph) -> TermGradients:
+    def _checked(self, term_step: _TermStep, graph: _Graph) -> TermGradients:
         """The program's loss and gradients, against which its graph's are checked."""
-        like, runner = one.rows.batch[0], one.step.runner
+        like, runner = term_step.rows.batch[0], term_step.step.runner
         buffers = [*runner.template.buffers(), *runner.buffers.values()]
         before, state = [b.clone() for b in buffers], random_state(like.device)
-        found = self._eager(one)
+        gradients = self._eager(term_step)
         after, left = [b.clone() for b in buffers], random_state(like.device)
         _put(buffers, before)
         set_random_state(like.device, state)
         try:
-            by_graph = graph.gradients(one.inputs)
+            by_graph = graph.gradients(term_step.inputs)
             others = zip(after, buffers, strict=True)
-            gap = disagreement(found, by_graph, others, self._rounded)
+            gap = disagreement(gradients, by_graph, others, self._rounded)
             why = (
                 f"its graph's loss or gradients differ from the program's, {gap:.1e} times what "
                 f"rounding explains, at its step {graph.uses}"
@@ -416,8 +327,8 @@ class CompiledTerms:
         graph.next_check = 2 * graph.uses if gap <= 1.0 else graph.uses + 1
         graph.misses = 0 if gap <= 1.0 else graph.misses + 1
         if graph.misses >= MOST_MISSES:
-            self._give_up(one, why)
-        return found
+            self._give_up(term_step, why)
+        return gradients
 
 
 def _put(tensors: list[Tensor], values: list[Tensor]) -> None:
@@ -453,36 +364,8 @@ def disagreement(
     """
     more = 0.0 if rounded is None else torch.finfo(rounded).eps
     return max(
-        _worst([eager.loss], [graph.loss]),
-        _worst(eager.learned, graph.learned, more),
-        _worst(eager.controls, graph.controls, more),
-        *(_worst([one], [other]) for one, other in others),
+        rounding_ratio([eager.loss], [graph.loss]),
+        rounding_ratio(eager.learned, graph.learned, more),
+        rounding_ratio(eager.controls, graph.controls, more),
+        *(rounding_ratio([one], [other]) for one, other in others),
     )
-
-
-def _worst(
-    ours: Sequence[Tensor | None], theirs: Sequence[Tensor | None], more: float = 0.0
-) -> float:
-    """The largest of one list of tensors."""
-    both = list(zip(ours, theirs, strict=True))
-    pairs = [(a, b) for a, b in both if a is not None and b is not None]
-    missing = any((a is None) != (b is None) for a, b in both)
-    if missing or any(a.shape != b.shape or a.dtype != b.dtype for a, b in pairs):
-        return float("inf")
-    pairs = [(a, b) for a, b in pairs if a.numel()]
-    if not pairs:
-        return 0.0
-    if not pairs[0][0].is_floating_point():
-        return 0.0 if all(torch.equal(a, b) for a, b in pairs) else float("inf")
-    precision = torch.finfo(pairs[0][0].dtype).eps
-    sizes = torch.stack([a.nan_to_num(0.0, 0.0, 0.0).abs().max() for a, _ in pairs])
-    gaps = torch.stack([_gap(a, b) for a, b in pairs])
-    allowed = (precision**0.5 + more) * sizes + 100 * precision * sizes.max()
-    ratios = torch.where(gaps == 0, 0.0, gaps / allowed)
-    return float(ratios.nan_to_num(nan=float("inf")).max())
-
-
-def _gap(ours: Tensor, theirs: Tensor) -> Tensor:
-    """The largest difference; infinite or missing numbers in both are alike."""
-    alike = (ours == theirs) | (ours.isnan() & theirs.isnan())
-    return torch.where(alike, 0.0, (ours - theirs).abs()).max()

@@ -22,7 +22,7 @@ from torch.distributed.rendezvous import rendezvous
 from lexppl.inference.batches import Columns, LoadedRows, Rows
 from lexppl.inference.contexts import seeded
 from lexppl.inference.replicates import Replicates, tracked_buffers
-from lexppl.inference.training.rows import FoldedRows, StepRows
+from lexppl.inference.training.rows import StepRows
 
 T = TypeVar("T")
 
@@ -58,6 +58,9 @@ class OneProcess:
 
     def agree(self, identity: Mapping[str, str]) -> None:
         """Refuse to begin where processes were given different things."""
+
+    def share(self, train: Rows, valid: Rows | None) -> None:
+        """Take the rows of a fit, or refuse those that processes cannot share."""
 
     def joined(self) -> AbstractContextManager[None]:
         """From before a fit has looked at its data to its end."""
@@ -138,6 +141,16 @@ class Processes(OneProcess):
                     f"each learns from its share of every batch; process {rank} differs from "
                     f"process 0 in {', '.join(named[:3])}: give each the same, or distributed="
                     "False for a fit of its own in each"
+                )
+
+    def share(self, train: Rows, valid: Rows | None) -> None:
+        self.device = train.device
+        for name, rows in (("train", train), ("valid", valid)):
+            if isinstance(rows, LoadedRows):
+                raise ValueError(
+                    f"{name} comes in batches of its own, and processes share batches of rows that "
+                    "each of them holds: give tensors, arrays or a data set, the same in each "
+                    "process, or distributed=False"
                 )
 
     @contextmanager
@@ -265,7 +278,7 @@ class Dealt:
     """Batches dealt out to processes, as evenly as can be, each fold by itself."""
 
     def __init__(self, rows: Rows, rank: int, count: int) -> None:
-        self._folds = len(rows.blocks) if isinstance(rows, FoldedRows) else 1
+        self._folds = max(1, len(rows.sizes))
         self._dim = rows.row_dim
         self._rank, self._count = rank, count
 
@@ -360,13 +373,3 @@ class SharedStep:
             value = piece.view(held.shape)
             held.copy_(value if held.is_floating_point() else value.round())
         return list(losses.split(self._replicates))
-
-
-def refuse_loaded(rows: Rows | None, name: str) -> None:
-    """Refuse rows that processes cannot share."""
-    if isinstance(rows, LoadedRows):
-        raise ValueError(
-            f"{name} comes in batches of its own, and processes share batches of rows that each "
-            "of them holds: give tensors, arrays or a data set, the same in each process, or "
-            "distributed=False"
-        )

@@ -31,29 +31,20 @@ from lexppl.inference.training.distributed import Dealt, OneProcess
 from lexppl.inference.training.rows import refuse_unlike
 from lexppl.inference.training.settings import FitSettings
 
-
-@dataclass(frozen=True)
-class SampleNodes:
-    """The sample nodes of model and guide in a run with one particle, by name."""
-
-    model: dict[str, Any]
-    guide: dict[str, Any]
-
-    @classmethod
-    def of(cls, model: Program, guide: Program | None, args: tuple[Any, ...]) -> "SampleNodes":
-        """Run each by itself on a batch, without gradients."""
-        return cls(_samples(model, args), _samples(guide, args))
+Nodes = tuple[Mapping[str, Any], Mapping[str, Any]]
+"""The sample nodes of model and guide, each in a run by itself with one particle, by name."""
 
 
-def _samples(program: Program | None, args: tuple[Any, ...]) -> dict[str, Any]:
+def nodes_of(program: Program | None, args: tuple[Any, ...]) -> dict[str, Any]:
+    """The sample nodes of a run on a batch without gradients, by name; none of no program."""
     if program is None:
         return {}
     with refusing_hidden(), torch.no_grad():
-        found = steady_nodes(as_called(program), args)
-    for name, node in found.items():
+        nodes = steady_nodes(as_called(program), args)
+    for name, node in nodes.items():
         if node["is_observed"] and isinstance(node["value"], torch.Tensor):
             _refuse_larger(name, node["fn"], tuple(node["value"].shape))
-    return found
+    return nodes
 
 
 def _refuse_larger(name: str, law: Any, observed: tuple[int, ...]) -> None:
@@ -72,9 +63,9 @@ def runs_alike_plainly(program: Program | None, args: tuple[Any, ...]) -> bool:
     """Whether a program has the same sites when called plainly; `poutine.lift` changes them."""
     if program is None or not can_be_called_plainly(program):
         return False
-    statements = _samples(program, args)
+    statements = nodes_of(program, args)
     with PlainCalls([program]):
-        return _kinds(_samples(program, args)) == _kinds(statements)
+        return _kinds(nodes_of(program, args)) == _kinds(statements)
 
 
 def _kinds(nodes: dict[str, Any]) -> list[tuple[str, type, bool]]:
@@ -188,14 +179,14 @@ def _run(
     shared: bool,
 ) -> tuple[str | None, list[Tensor]]:
     """A term's plate over rows, and its parameters that have a prior."""
-    nodes = SampleNodes.of(term.model, term.guide, batch)
-    refuse_masks_of_y(as_called(term.model), nodes.model, batch)
-    plate = rows_plate((*nodes.model.values(), *nodes.guide.values()), len(batch[0]))
+    nodes = of_model, of_guide = nodes_of(term.model, batch), nodes_of(term.guide, batch)
+    refuse_masks_of_y(as_called(term.model), of_model, batch)
+    plate = rows_plate((*of_model.values(), *of_guide.values()), len(batch[0]))
     if weights is not None:
         refuse_unweighted(term, plate, "row_weights", "leave row_weights out")
     if shared:
         refuse_unshared(term, nodes, plate, batch)
-    term.objective.refuse_uncovered(nodes.model, nodes.guide)
+    term.objective.refuse_uncovered(*nodes)
 
     def loss_of(some: Columns, count: int) -> Tensor:
         scaled = MiniBatch(count, len(some[0]), plate)
@@ -215,7 +206,7 @@ def _run(
             f"the loss of the first batch is {float(loss.detach())}; look for labels or features "
             "that the model gives probability zero"
         )
-    return plate, parameters_with_a_prior(term, nodes.model)
+    return plate, parameters_with_a_prior(term, of_model)
 
 
 def refuse_unscaled(
@@ -252,15 +243,15 @@ def refuse_unweighted(term: LossTerm, plate: str | None, why: str, instead: str)
         )
 
 
-def refuse_unshared(term: LossTerm, nodes: SampleNodes, plate: str | None, batch: Columns) -> None:
+def refuse_unshared(term: LossTerm, nodes: Nodes, plate: str | None, batch: Columns) -> None:
     """Refuse a program of whose rows processes cannot have a share each."""
     refuse_unweighted(term, plate, "processes", "give distributed=False")
     refuse_apart(term, nodes, plate, batch, "distributed=False")
 
 
 def refuse_apart(
-    term: LossTerm, nodes: SampleNodes, plate: str | None, batch: Columns, instead: str
+    term: LossTerm, nodes: Nodes, plate: str | None, batch: Columns, instead: str
 ) -> None:
     """Refuse a program whose rows are not apart in the plate over them."""
-    refuse_outside_rows(nodes.model, term.model, batch, plate, instead)
-    refuse_outside_rows(nodes.guide, term.guide, batch, plate, instead)
+    for of_program, program in zip(nodes, (term.model, term.guide), strict=True):
+        refuse_outside_rows(of_program, program, batch, plate, instead)

@@ -31,12 +31,7 @@ from lexppl.inference.contexts import keep_parameters_local, program_settings, s
 from lexppl.inference.mixed_precision import Precision, refuse_unmixed
 from lexppl.inference.objective.objective import Schedule
 from lexppl.inference.posterior.automatic_guides import guide_kind
-from lexppl.inference.posterior.global_draws import (
-    SamplerRecord,
-    SamplerWarning,
-    warn_of,
-    with_convergence,
-)
+from lexppl.inference.posterior.global_draws import SamplerWarning, warn_of, with_convergence
 from lexppl.inference.posterior.global_latents import latents_of, refuse_none, refuse_of_rows
 from lexppl.inference.posterior.mask_gibbs import MaskGibbs
 from lexppl.inference.posterior.mcmc import as_inference
@@ -51,12 +46,7 @@ from lexppl.inference.replicates import Replicates
 from lexppl.inference.stages import OptimizerFactory, Stage, System, TrainingModules, terms_of
 from lexppl.inference.training.checkpoint import Checkpoints, SavedState, identity_of
 from lexppl.inference.training.diagnostics import collapses, report_collapse, warn_if_moving
-from lexppl.inference.training.distributed import (
-    Processes,
-    processes_of,
-    refuse_loaded,
-    refuse_processes,
-)
+from lexppl.inference.training.distributed import processes_of, refuse_processes
 from lexppl.inference.training.loop import TrainingLoop
 from lexppl.inference.training.preparation import (
     Builder,
@@ -138,9 +128,21 @@ def sampled_fit(model: Any, train: Data, inference: Any, *, seed: int, progress:
         refuse_of_rows(found := latents_of(program, tuple(c[:1] for c in rows.columns)))
         if not isinstance(method, MaskGibbs):
             refuse_none(found.shared)
-    _tell_of_fixed(program)
+    fixed = {name: p.numel() for name, p in program.named_parameters() if p.requires_grad}
+    if fixed and program.training:
+        warnings.warn(
+            f"{sum(fixed.values()):,} numbers of the program ({next(iter(fixed))} and what "
+            "follows) have no prior: they stay at the values that they have, and the posterior is "
+            "given these. Give them priors, or fit the program before and pass result.model; "
+            "program.eval() says that they are meant",
+            SamplerWarning,
+            stacklevel=3,
+        )
     drawn = method.run(program.eval(), rows.columns, seed=seed, progress=progress)
-    record = _with_fixed(with_convergence(drawn.sampler, drawn.samples), program)
+    record = with_convergence(drawn.sampler, drawn.samples)
+    if fixed:
+        without_prior = f"given {counted(sum(fixed.values()), 'number')} without a prior"
+        record = replace(record, note="; ".join(filter(None, (record.note, without_prior))))
     warn_of(record)
     chains = drawn.chains
     none = np.zeros((0, chains))
@@ -176,34 +178,6 @@ def _program_of(model: Any, seed: int) -> nn.Module:
             f"or a System; model is {type(built).__name__}"
         )
     return built
-
-
-def _fixed(program: nn.Module) -> dict[str, int]:
-    """Sizes of the parameters that stay as they are."""
-    return {name: p.numel() for name, p in program.named_parameters() if p.requires_grad}
-
-
-def _tell_of_fixed(program: nn.Module) -> None:
-    """Warn of parameters without priors that were not fitted."""
-    fixed = _fixed(program)
-    if fixed and program.training:
-        warnings.warn(
-            f"{sum(fixed.values()):,} numbers of the program ({next(iter(fixed))} and what "
-            "follows) have no prior: they stay at the values that they have, and the posterior is "
-            "given these. Give them priors, or fit the program before and pass result.model; "
-            "program.eval() says that they are meant",
-            SamplerWarning,
-            stacklevel=4,
-        )
-
-
-def _with_fixed(record: SamplerRecord, program: nn.Module) -> SamplerRecord:
-    """The record with a note of the numbers that the posterior is given."""
-    fixed = sum(_fixed(program).values())
-    if not fixed:
-        return record
-    note = f"given {counted(fixed, 'number')} without a prior"
-    return replace(record, note=note if record.note is None else f"{record.note}; {note}")
 
 
 def _same(value: Any, default: Any) -> bool:
@@ -407,10 +381,7 @@ def fit(
             rows, held_out, learned_rows = divided_rows(valid, rows, read, weighting, folds)
         for name, some in (("rows to learn from", rows), ("validation rows", held_out)):
             refuse_rows(copies[0].stages, some, name, replicates)
-        if isinstance(processes, Processes):
-            for name, one in (("train", learned_rows), ("valid", held_out)):
-                refuse_loaded(one, name)
-            processes.device = rows.device
+        processes.share(learned_rows, held_out)
         fit_to_rows(copies, learned_rows, seed)
         saved = None
         if checkpoint is not None or processes.count > 1:

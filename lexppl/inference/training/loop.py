@@ -16,7 +16,7 @@ from lexppl.inference.contexts import MiniBatch, seeded
 from lexppl.inference.mixed_precision import MixedPrecision
 from lexppl.inference.replicates import Replicates
 from lexppl.inference.stages import LossTerm, OptimizerFactory, Stage
-from lexppl.inference.training.checkpoint import Course, LoopState, SavedState
+from lexppl.inference.training.checkpoint import LoopState, SavedState, StageProgress
 from lexppl.inference.training.compiled import CompiledTerms
 from lexppl.inference.training.distributed import Dealt, OneProcess, Processes, SharedStep, own_seed
 from lexppl.inference.training.first_look import FirstLook, spare_from_decay
@@ -75,7 +75,7 @@ class TrainingLoop:
         make_scheduler = self.settings.scheduler
         scheduler = None if make_scheduler is None else make_scheduler(step.optimizer)
         best = BestStates(self.runner, unseen=self.held_out is None or stage.keeps_last)
-        course = Course(number, step, scheduler, best)
+        course = StageProgress(number, step, scheduler, best)
         if (state := self._state) is not None:
             self.processes.each(lambda: state.enter(course))
         first, start = len(self.records) - course.epochs, time.perf_counter()
@@ -117,7 +117,7 @@ class TrainingLoop:
 
     def _end_epoch(
         self,
-        course: Course,
+        course: StageProgress,
         stage: Stage,
         train: np.ndarray,
         valid: np.ndarray,
@@ -204,7 +204,7 @@ class TrainingLoop:
             unknown = np.full(self.runner.count, np.nan)
             self.records.append((train, unknown, stage, seconds))
 
-    def _epoch(self, course: Course, epoch: int, epochs: int) -> np.ndarray:
+    def _epoch(self, course: StageProgress, epoch: int, epochs: int) -> np.ndarray:
         """One pass over the rows; the mean loss by replicate."""
         step, size = course.step, self.settings.batch_size
         self.runner.template.train()

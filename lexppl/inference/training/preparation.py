@@ -1,4 +1,4 @@
-"""From what is given to a fit to the modules that it trains: stages, copies, guides."""
+"""Build the modules that a fit trains: stages, R copies of them, guides."""
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -47,7 +47,7 @@ from lexppl.inference.training.cross_fitting import (
     predictors_of,
     refuse_cross_fitted,
 )
-from lexppl.inference.training.rows import FoldedRows, refuse_unlike, weights_by_replicate
+from lexppl.inference.training.rows import refuse_unlike, weights_by_replicate
 from lexppl.threads import own_random_state
 
 Builder = tuple[Callable[[], Sequence[Stage]], bool]
@@ -304,7 +304,7 @@ def _waiting(modules: TrainingModules) -> Iterator[tuple[int | None, FitsRows]]:
 def _of_replicate(rows: TensorRows, fold: int | None, replicate: int) -> Columns:
     """All rows of a replicate, but for those of a fold."""
     columns = of_replicate(rows, rows.columns, replicate)
-    if fold is None or not isinstance(rows, FoldedRows):
+    if fold is None or not rows.sizes:
         return columns
     split = (column.split(rows.sizes) for column in columns)
     return tuple(torch.cat([*parts[:fold], *parts[fold + 1 :]]) for parts in split)

@@ -74,6 +74,10 @@ def _kept(program: FittedProgram, x: Tensor) -> Tensor:
     return torch.stack(found).mean(0)
 
 
+BY_REPLICATE = (
+    *("models", "guides", "modules"),
+    *("best_epoch", "best_valid", "collapse", "skipped_steps"),
+)
 ORDER_PENALTIES = 17
 FEW_STEPS = 100
 """With fewer, a fit is reported as short: of tables of 1,000 rows more than half of the features
@@ -185,16 +189,20 @@ class FitResult(Summarised):
         sampler = self.sampler
         features = " × ".join(map(str, self.event_shape))
         names = "" if self.feature_names is None else f": {some_of(map(short, self.feature_names))}"
+        entries = ""
+        if self.entry_names not in (None, self.feature_names):
+            entries = f"; {counted(len(self.entry_names or ()), 'mask entry', 'mask entries')}"
+        losses = self.best_valid[~np.isnan(self.best_valid)].tolist()
         lines = {
             "parts": ", ".join(f"{n} {p}" for n, p in parts_of(self.models[0]).items()),
             "guide": self._guide_line(),
             "chains": None if sampler is None else sampler.summary,
             "rows": self._rows_line(),
-            "x": f"{features} features{names}" + self._entries_line(),
+            "x": f"{features} features{names}{entries}",
             "y": self._y_line(),
             "bound": None if self.objective is None else self.objective.summary,
             "epochs": self._epochs_line() if sampler is None else None,
-            "held-out loss": self._loss_line(),
+            "held-out loss": f"{in_range(losses)} nats a row" if losses else None,
             "warnings": "; ".join(self._warnings()),
             "steps": None if self.compiled is None else self.compiled.summary,
         }
@@ -223,12 +231,6 @@ class FitResult(Summarised):
         judged = f"{held_out:,} held out" if held_out else "none held out"
         return f"{learned:,} to learn from, {judged}{own}"
 
-    def _entries_line(self) -> str:
-        entries, features = self.entry_names, self.feature_names
-        if entries is None or entries == features:
-            return ""
-        return f"; {counted(len(entries), 'mask entry', 'mask entries')}"
-
     def _y_line(self) -> str:
         if self.class_names is not None:
             return f"{len(self.class_names)} classes: {some_of(map(short, self.class_names))}"
@@ -248,10 +250,6 @@ class FitResult(Summarised):
         staged = f" in {stages} stages" if stages > 1 else ""
         best = some_of((int(epoch) + 1 for epoch in self.best_epoch), most=8)
         return f"{len(self.history)}{staged}, {seconds:.0f} s; best {best}"
-
-    def _loss_line(self) -> str | None:
-        known = self.best_valid[~np.isnan(self.best_valid)]
-        return f"{in_range(known.tolist())} nats a row" if len(known) else None
 
     def _warnings(self) -> list[str]:
         found = [kind for kind in self.collapse if kind is not None]
@@ -276,26 +274,26 @@ class FitResult(Summarised):
         Raises:
             ValueError: none, or places outside 0 … R − 1.
         """
-        kept = [int(place) for place in places]
-        if not kept or min(kept) < 0 or max(kept) >= self.replicates:
-            raise ValueError(f"places must be of {self.replicates} replicates, from 0, not {kept}")
+        chosen, count = [int(place) for place in places], self.replicates
+        if not chosen or min(chosen) < 0 or max(chosen) >= count:
+            raise ValueError(f"places must be of {count} replicates, from 0, not {chosen}")
+
+        def of_chosen(values: Any) -> Any:
+            is_array = isinstance(values, np.ndarray)
+            return values[chosen] if is_array else [values[place] for place in chosen if values]
+
         history = self.history
         if len(history):
-            history = replace(history, train=history.train[:, kept], valid=history.valid[:, kept])
-        found = replace(
+            by_epoch = {name: getattr(history, name)[:, chosen] for name in ("train", "valid")}
+            history = replace(history, **by_epoch)
+        result = replace(
             self,
-            models=[self.models[place] for place in kept],
-            guides=[self.guides[place] for place in kept],
             history=history,
-            best_epoch=self.best_epoch[kept],
-            best_valid=self.best_valid[kept],
-            collapse=[self.collapse[place] for place in kept],
-            skipped_steps=self.skipped_steps[kept],
-            modules=[self.modules[place] for place in kept] if self.modules else [],
-            sampler=None if self.sampler is None else self.sampler.subset(kept),
+            sampler=None if self.sampler is None else self.sampler.subset(chosen),
+            **{name: of_chosen(getattr(self, name)) for name in BY_REPLICATE},
         )
-        found.kept_between_calls = self.kept_between_calls.setdefault(tuple(kept), {})
-        return found
+        result.kept_between_calls = self.kept_between_calls.setdefault(tuple(chosen), {})
+        return result
 
     @ONE_THREAD
     def at(self, penalty: float) -> Self:

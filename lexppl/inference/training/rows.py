@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
-from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -56,28 +54,7 @@ class StepRows:
     share: float = 1.0
 
 
-@dataclass(frozen=True)
-class FoldedRows(TensorRows):
-    """Rows fold after fold, whose batches are so too, with as many of each fold as can be."""
-
-    sizes: tuple[int, ...] = ()
-
-    @cached_property
-    def blocks(self) -> list[TensorRows]:
-        """The rows of each fold."""
-        parts = (column.split(self.sizes, self.row_dim) for column in self.columns)
-        return [TensorRows(part, self.by_replicate) for part in zip(*parts, strict=True)]
-
-    def batches(self, size: int, shuffle: bool) -> Iterator[Columns]:
-        """Batches of at most `size` rows, but for rounding up to the same number of each fold."""
-        each = -(-size // len(self.blocks))
-        for batch in zip_longest(*(block.batches(each, shuffle) for block in self.blocks)):
-            # A fold with a row fewer than others may have run out: those that follow have too.
-            present = zip(*(part for part in batch if part is not None), strict=True)
-            yield tuple(torch.cat(columns, self.row_dim) for columns in present)
-
-
-def folded(rows: Rows, folds: int) -> FoldedRows:
+def folded(rows: Rows, folds: int) -> TensorRows:
     """Divide rows into F folds at random, labels in proportion."""
     if isinstance(rows, LoadedRows):
         raise ValueError("a loader cannot be divided into folds: give tensors, or folds=1")
@@ -89,9 +66,8 @@ def folded(rows: Rows, folds: int) -> FoldedRows:
     # Fold f has the rows f, f + F, … of the order: the first folds have a row more, as
     # tensor_split of any number of rows has.
     places = [order[..., fold::folds] for fold in range(folds)]
-    columns = rows.at(torch.cat(places, -1)).columns
-    sizes = tuple(one.shape[-1] for one in places)
-    return FoldedRows(columns, rows.by_replicate, rows.is_weighted, sizes)
+    sizes = tuple(of_fold.shape[-1] for of_fold in places)
+    return replace(rows.at(torch.cat(places, -1)), sizes=sizes)
 
 
 def _dealt(x: Tensor, y: Tensor | None = None) -> Tensor:

@@ -162,22 +162,16 @@ class SkippedSteps:
     def report(self) -> None:
         """Warn of steps that were skipped."""
         count = self.count.tolist()
+        where = f" in replicates {[r for r, n in enumerate(count) if n]}" if len(count) > 1 else ""
+        text = (
+            f"{counted(sum(count), 'step')}{where} had a loss or gradient that is not finite, and "
+            "moved nothing (FitResult.skipped_steps); try a lower learning rate or clip_norm=1.0, "
+            "and look for labels or features that the model gives probability zero"
+        )
         if self.ended is not None:
-            warnings.warn(
-                f"the fit {self.ended}; the result has the best state before",
-                SkippedStepsWarning,
-                stacklevel=3,
-            )
-        elif any(count):
-            of = f" in replicates {[r for r, n in enumerate(count) if n]}" if len(count) > 1 else ""
-            warnings.warn(
-                f"{counted(sum(count), 'step')}{of} had a loss or gradient that is not finite, and "
-                "moved nothing (FitResult.skipped_steps); try a lower learning rate or "
-                "clip_norm=1.0, and look for labels or features that the model gives probability "
-                "zero",
-                SkippedStepsWarning,
-                stacklevel=3,
-            )
+            text = f"the fit {self.ended}; the result has the best state before"
+        if self.ended is not None or any(count):
+            warnings.warn(text, SkippedStepsWarning, stacklevel=3)
 
 
 def _cause(losses: NDArray[np.floating]) -> str:
