@@ -172,9 +172,11 @@ def main() -> None:
                     "full_accuracy": reference.accuracy,
                     "full_auroc": reference.auroc,
                     "collapse": result.collapse[place],
-                    "penalty": PENALTIES[place] / 11 if method == "real_x" else settings.penalty,
-                    "hidden": list(settings.hidden),
-                    "predictor_hidden": list(settings.predictor_hidden),
+                    "penalty": PENALTIES[place] / 11
+                    if method == "real_x"
+                    else settings.get("penalty"),
+                    "hidden": list(settings["hidden"]),
+                    "predictor_hidden": list(settings["predictor_hidden"]),
                 }
 
 

@@ -78,16 +78,16 @@ def shaped(
     Traceback (most recent call last):
     ValueError: y must have shape (5,), or (N, 2); the shape is (5, 3)
     """
-    own = (len(value),) if isinstance(value, Sequence) else getattr(value, "shape", None)
-    shape = None if own is None else tuple(own)
-    each = [tuple(form.split()) if isinstance(form, str) else tuple(form) for form in forms]
-    fits = shape is not None and any(_is_of(shape, form) for form in each)
+    sizes = (len(value),) if isinstance(value, Sequence) else getattr(value, "shape", None)
+    shape = None if sizes is None else tuple(sizes)
+    allowed = [tuple(form.split()) if isinstance(form, str) else tuple(form) for form in forms]
+    fits = shape is not None and any(_is_of(shape, form) for form in allowed)
     if shape is not None and fits and not (filled and 0 in shape):
         return shape
-    wanted = ", or ".join(str(form).replace("'", "") for form in each)
+    wanted = ", or ".join(str(form).replace("'", "") for form in allowed)
     note = _noted(note or "none of them 0" * filled)
-    given = "it is None" if shape is None else f"the shape is {shape}"
-    raise ValueError(f"{name} must have shape {wanted}{note}; {given}")
+    actual = "it is None" if shape is None else f"the shape is {shape}"
+    raise ValueError(f"{name} must have shape {wanted}{note}; {actual}")
 
 
 def check_binary(name: str, values: Any, shape: tuple[int, ...], draws: bool = False) -> None:

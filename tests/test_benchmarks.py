@@ -266,6 +266,22 @@ def test_a_small_run_is_recorded_once_and_printed(benchmarks, monkeypatch, check
         assert "2 of 2 are recorded" in benchmarks.printed()
 
 
+@pytest.mark.parametrize("name", ["negation", pytest.param("shapes 500", marks=LONG)])
+def test_planted_parts_of_a_small_run_are_recorded(benchmarks, monkeypatch, name):
+    planted, folder = importlib.import_module("planted_parts"), benchmarks.results
+    command = ["planted_parts", "--small", "--sets", name, "--results", str(folder)]
+    monkeypatch.setattr("sys.argv", command)
+    planted.main()
+    (record,) = json.loads((folder / "planted_parts.json").read_text())
+    assert record["set"] == name and record["rows"] == 90
+    assert all(0.0 <= record[rate] <= 1.0 for rate in ("tpr", "fdr", "accuracy", "network"))
+    if name == "negation":
+        assert all(word in record["sentence"] for word in record["found"])
+        texts, labels = planted.texts_of("negation", 200, np.random.default_rng(0))
+        clean = np.array(["not clean" in text for text in texts])
+        assert np.mean(np.array(labels)[clean] == "bad") > 0.9
+
+
 def test_first_and_last_of_a_small_run_are_beside_those_of_the_law(benchmarks):
     (record,) = benchmarks.run("first_and_last", "--small")
     lines = record["lines"]

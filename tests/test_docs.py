@@ -52,6 +52,12 @@ SMALL = {
         "epochs=50": "epochs=2",
         "draws=100": "draws=5",
     },
+    "start/statistician.md": {
+        "warmup=100, samples=200": "warmup=5, samples=10",
+        '"epochs": 400': '"epochs": 5',
+        "simulations=100": "simulations=10",
+        "at_once=50": "at_once=10",
+    },
     "images_texts.md": {},
     # Followed as it is by tests/explanation/test_priors_on_size.py.
     "theory/priors_on_size.md": {},
@@ -153,6 +159,15 @@ def test_i_write_pyro(followed):
     assert all(0.99 * exact < bound < 1.1 * exact for bound in bounds)
     assert "outside mask_particles()" in printed.out
     assert "mask_mean_over_rows" in names["draws"]["posterior"].data_vars
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_i_am_a_statistician(followed):
+    names, _, printed = followed("start/statistician.md")
+    assert names["before"]["prior"]["kept"].sizes["feature"] == 4
+    assert names["posterior"]["posterior"]["slope"].dims[-1] == "feature"
+    assert names["checked"].names == (*(f"slope[{i}]" for i in range(4)), "noise")
+    assert "elpd" in printed.out
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -368,7 +368,6 @@ def test_arrays_become_tensors_of_the_models_type():
 # Layout
 
 
-@pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
 def test_layout_of_a_fitted_explainer():
     x, y = rows(60)
     model = lex(KSubsetSelector(MLP(3, 2, (4,), seed=0), k=1), grouping=Grouping([0, 1, 1]))

@@ -21,8 +21,6 @@ from lexppl.tabular.encoded_rows import EncodedRows
 from lexppl.tabular.fit_plan import plan_for
 from lexppl.tabular.table_fit import TableFit, fit_table
 
-pytestmark = pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
-
 SMALL = {"hidden": (4,), "predictor_hidden": (4,)}
 
 

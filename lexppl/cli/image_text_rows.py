@@ -7,7 +7,6 @@ import json
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -204,7 +203,12 @@ def _patch(typed: int | None, height: int, width: int) -> int:
 
 
 WORDS, LENGTH = 10_000, 400  # Of the vocabulary and of a text, at most, by default; L2X's
-SMALL_OF_TEXTS: Mapping[str, Any] = {"embedding": 32, "filters": 32, "hidden": 64}
+SMALL_OF_TEXTS: Mapping[str, Any] = {
+    "predictor": "cnn",
+    "embedding": 32,
+    "filters": 32,
+    "hidden": 64,
+}
 """Networks that are fitted in minutes on a processor."""
 MOST_CLASSES = 50
 VALID_SHARE = 0.2  # Of the reviews to fit on, which come without a part to choose an epoch on
@@ -287,25 +291,22 @@ def _of_column(options: argparse.Namespace) -> Parts:
         text = f"{gaps} without a text or a target: left out; --strict refuses the table"
         warnings.warn(text, stacklevel=2)
         cells = whole
-    labels = _labels(cells[target], target)
+    _check_cells(cells, target)
+    labels = [str(label) for label in cells[target]]
     strata = pd.factorize(cells[target])[0].astype(np.int64)
     places = _places(strata, options)
     written = cells[options.text].tolist()
     check_row_numbers(options.row, len(written), f"as the table has {len(written):,} rows")
-    _check_texts(written, options.text)
     used = np.unique(np.concatenate([*places, np.array(options.row, dtype=np.int64)]))
     rows = {int(row): words_of(written[row]).words for row in used}
     fitted = (rows[row] for row in places[0].tolist())
-    vocabulary = Vocabulary.of(fitted, options.vocabulary or WORDS)
-    length = options.length or min(max(map(len, rows.values())), LENGTH)
-    _check_words(rows, vocabulary, length, options)
     every = texts_of(
         [written[row] for row in used],
         [labels[row] for row in used],
-        vocabulary=vocabulary,
-        length=length,
+        vocabulary=Vocabulary.of(fitted, options.vocabulary or WORDS),
+        length=options.length or min(max(map(len, rows.values())), LENGTH),
         keep=options.keep_words,
-        class_names=sorted_labels(labels),
+        row_name=lambda place: f"row {used[place]} of column {options.text!r}",
         target_name=target,
         name=table_name(Path(options.data)),
     )
@@ -330,74 +331,22 @@ def _target(frame: pd.DataFrame, options: argparse.Namespace) -> str:
     return last
 
 
-def _labels(column: pd.Series, target: str) -> list[Any]:
-    missing = column.isna()
-    if missing.any():
-        row = int(np.flatnonzero(missing)[0])
-        raise ValueError(
-            f"target {target!r} is missing in {int(missing.sum())} rows, such as row {row}: give "
-            "drop_missing=True"
-        )
-    different = column.nunique()
-    if different < 2:
-        raise ValueError(f"target {target!r} has one class only, {column.iloc[0]!r}; it needs two")
-    if different > MOST_CLASSES:
+def _check_cells(cells: pd.DataFrame, target: str) -> None:
+    """Refuse missing cells, what is no text, and a target that is no class."""
+    for name, column in cells.items():
+        if column.isna().any():
+            row = int(np.flatnonzero(column.isna())[0])
+            raise ValueError(f"{name!r} is missing in row {row}: give drop_missing=True")
+    text = str(cells.columns[0])
+    for row, cell in enumerate(cells[text].tolist()):
+        if not isinstance(cell, str):
+            shown = f"column {text!r} holds no texts: in row {row} it is {cell!r}"
+            raise ValueError(f"{shown}; give another --text")
+    if (different := cells[target].nunique()) > MOST_CLASSES:
         raise ValueError(
             f"target {target!r} has {different:,} different values; texts are explained by "
             f"classes, of which there can be {MOST_CLASSES}"
         )
-    return [str(label) for label in column]
-
-
-def _check_texts(written: list[Any], column: str) -> None:
-    """Refuse the first row without a text."""
-    for row, text in enumerate(written):
-        if not isinstance(text, str):
-            if pd.isna(text):
-                raise ValueError(
-                    f"column {column!r} is missing in row {row}: give drop_missing=True, or "
-                    "another --text"
-                )
-            raise ValueError(
-                f"column {column!r} holds no texts: in row {row} it is {text!r}; give another "
-                "--text"
-            )
-
-
-def _check_words(
-    rows: Mapping[int, Sequence[str]],
-    vocabulary: Vocabulary,
-    length: int,
-    options: argparse.Namespace,
-) -> None:
-    """Refuse the first row that is empty, too long, or of unknown words."""
-    known = set(vocabulary.words)
-    for row, words in rows.items():
-        where = f"row {row} of column {options.text!r}"
-        if not words:
-            raise ValueError(f"{where} is a text without words; leave the row out of the table")
-        if len(words) > length and options.keep_words is None:
-            longer = sum(len(one) > length for one in rows.values())
-            others = f", as have {longer - 1:,} others" if longer > 1 else ""
-            raise ValueError(
-                f"{where} has {len(words):,} words, more than {length}{others}: give "
-                "--keep-words start or end to keep that end of a longer text, or another --length"
-            )
-        seen = words[-length:] if options.keep_words == "end" else words[:length]
-        if known.isdisjoint(seen):
-            raise ValueError(
-                f"{where} has unknown words only, such as {seen[0]!r}: the texts to fit on have "
-                f"{len(known):,} others; give a larger --vocabulary, more --rows, or leave the row "
-                "out of the table"
-            )
-
-
-def sorted_labels(labels: Sequence[str]) -> list[str]:
-    """The different labels in alphabetical order; numbers in theirs."""
-    different = sorted(set(labels))
-    with suppress(ValueError):
-        return sorted(different, key=float)
-    return different
 
 
 def _places(strata: Places, options: argparse.Namespace) -> tuple[Places, Places, Places]:

@@ -19,9 +19,7 @@ from lexppl.choices.data_sets import TARGETS, image_names, synthetic_names, text
 from lexppl.choices.imputers import IMPUTERS, LEARNED
 from lexppl.choices.methods import LIBRARIES, METHODS
 from lexppl.cli.options.checks import (
-    IMAGES,
     TABLE,
-    TEXTS,
     check_beside,
     check_options,
     kind_of_data,
@@ -32,8 +30,7 @@ from lexppl.cli.options.table import (
     FIRST_OPTIONS,
     FOLDS,
     INSTEAD,
-    OF_IMAGES,
-    OF_TEXTS,
+    REPLICATES,
     SHARE,
 )
 from lexppl.cli.terminal import (
@@ -123,8 +120,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
             if getattr(options, name) is None:
                 setattr(options, name, SHARE)
         if options.replicates is None:
-            usual = {TABLE: FOLDS, IMAGES: OF_IMAGES, TEXTS: OF_TEXTS}
-            options.replicates = usual[kind_of_data(options)]
+            options.replicates = FOLDS if kind_of_data(options) == TABLE else REPLICATES
     return options
 
 

@@ -156,7 +156,7 @@ SUBJECT = re.compile(
 )
 """An argument of which an error says what it must be."""
 ARGUMENT = re.compile(
-    r"\b(?P<name>task|folds|drop|keep|categorical|missing|drop_missing|hide_missing|missing_indicator"
+    r"(?<![-\w])(?P<name>task|folds|drop|keep|categorical|missing|drop_missing|hide_missing|missing_indicator"
     r"|drop_constant|include|rare|dates|separator|decimal|text_encoding)"
     rf"=(?P<value>True|\d+|{_WORD}|\[(?:{_WORD}|, )*\]|\((?:…|{_WORD},)\))"
 )

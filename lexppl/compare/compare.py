@@ -60,8 +60,8 @@ def _importances(
         return lambda x: of_all.expand(len(x), -1)
     if name in GRADIENTS:
         start = {"baseline": rows.mean(0)} if name == "integrated_gradients" else {}
-        own = {"grouping": grouping, **start, **options}
-        return lambda x: gradient_importances(name, model, x, **own)
+        arguments = {"grouping": grouping, **start, **options}
+        return lambda x: gradient_importances(name, model, x, **arguments)
     function: Any = {"shap": shap_importances, "lime": lime_importances}[name]
     return lambda x: function(model, x, rows, **shared)
 
@@ -322,11 +322,11 @@ def _explained(
         fit_seconds = float(np.sum(what.history.seconds))
         means = mask_means(explanation_tree(what, x, draws=draws, seed=seed))
         # Of signed attributions their size.
-        found = torch.from_numpy(np.abs(means.transpose("chain", ...).values).astype(np.float64))
+        ranked = torch.from_numpy(np.abs(means.transpose("chain", ...).values).astype(np.float64))
     else:
-        found = torch.as_tensor(method(x)).detach()[None]
+        ranked = torch.as_tensor(method(x)).detach()[None]
     seconds = _seconds_since(started, x) / len(x)
-    return found, {"fit_seconds": fit_seconds, "seconds_per_row": seconds}
+    return ranked, {"fit_seconds": fit_seconds, "seconds_per_row": seconds}
 
 
 def _seconds_since(started: float, x: Tensor) -> float:

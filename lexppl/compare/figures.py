@@ -14,6 +14,7 @@ from scipy.stats import norm, rankdata, t
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from lexppl.distributions.masks import largest_entries
 from lexppl.evaluation import encode_meter, selection_scores
 from lexppl.evaluation.judges import TRAINING, EvalX
 from lexppl.evaluation.prediction import prediction_scores
@@ -25,10 +26,9 @@ def top_masks(importances: Tensor, sizes: int | Tensor, *, seed: int = 0) -> Ten
     """Masks `(B, G)` of each row's k highest entries, k one number or `(B,)`, ties by lot."""
     generator = torch.Generator().manual_seed(seed)
     lot = torch.rand(importances.shape, generator=generator).argsort(1).to(importances.device)
-    order = importances.gather(1, lot).argsort(dim=1, descending=True, stable=True)
-    place = lot.gather(1, order).argsort(1)
-    most = sizes[:, None].to(importances.device) if isinstance(sizes, Tensor) else sizes
-    return (place < most).to(importances.dtype)
+    most = sizes.to(importances.device) if isinstance(sizes, Tensor) else sizes
+    shuffled = largest_entries(importances.gather(1, lot), most)
+    return torch.empty_like(shuffled).scatter(1, lot, shuffled)
 
 
 Values = NDArray[np.float64]
@@ -111,12 +111,12 @@ def with_intervals(
     others: list[Mapping[str, Figure]] = []
     if count > 1:
         total = importances.sum(0)
-        others = [judged((total - one) / (count - 1)) for one in importances]
+        others = [judged((total - of_replicate) / (count - 1)) for of_replicate in importances]
     bounds: dict[str, float] = {}
     for name, figure in whole.items():
         half = 0.0
         if others:
-            values = np.array([found[name].value for found in others])
+            values = np.array([left_out[name].value for left_out in others])
             values = count * figure.value - (count - 1) * values
             half = float(t.ppf((1 + LEVEL) / 2, count - 1) * mean_error(values, weighted))
         low, high = figure.interval
@@ -173,7 +173,7 @@ def area_influence(values: Values, labels: NDArray[np.int64]) -> tuple[Values, i
     """Each row's influence on the area A under the ROC curve, and the rows of the rarer kind: of m
     rows in a class and n not, N/m (V_i − A) and N/n (V_j − A), V the share of the other kind that
     the row is on the right side of (DeLong et al., Biometrics 44, 1988)."""
-    found, rarest = [], 0
+    influences, rarest = [], 0
     for c in range(1, 2) if values.shape[1] == 2 else range(values.shape[1]):
         inside = labels == c
         m, n = int(inside.sum()), int((~inside).sum())
@@ -185,11 +185,11 @@ def area_influence(values: Values, labels: NDArray[np.int64]) -> tuple[Values, i
         placed[inside] = (beaten[inside] - rankdata(score[inside])) / n
         placed[~inside] = 1.0 - (beaten[~inside] - rankdata(score[~inside])) / m
         area = placed[inside].mean()
-        found.append((placed - area) * np.where(inside, len(score) / m, len(score) / n))
+        influences.append((placed - area) * np.where(inside, len(score) / m, len(score) / n))
         rarest = min(m, n) if rarest == 0 else min(rarest, m, n)
-    if not found:
+    if not influences:
         return np.full(len(labels), np.nan), 0
-    return np.mean(found, axis=0), rarest
+    return np.mean(influences, axis=0), rarest
 
 
 def _selected(masks: Tensor, truth: Tensor) -> dict[str, Figure]:
@@ -224,10 +224,10 @@ def encoded(
     """`encoded@k`, the encode-meter of each row's k highest entries, and its 95 % interval."""
     known = {"hidden", "progress", *TRAINING}
     options = {name: value for name, value in fit_options.items() if name in known}
-    found: dict[str, float] = {}
+    bounds: dict[str, float] = {}
     for k in sizes:
         masks = top_masks(importances, k, seed=seed)
         meter = encode_meter(x, y, masks, grouping=grouping, seed=seed, **options)
         name = f"encoded@{k}"
-        found |= {name: meter.value, f"{name}_lower": meter.lower, f"{name}_upper": meter.upper}
-    return found
+        bounds |= {name: meter.value, f"{name}_lower": meter.lower, f"{name}_upper": meter.upper}
+    return bounds

@@ -45,11 +45,7 @@ def check_tables(grouping: Grouping | None, **tables: Tensor) -> None:
 
 def grouped_importances(attributions: Tensor, grouping: Grouping | None) -> Tensor:
     """Importances of mask entries `(B, G)`, `I_g = Σ_{d in g} |a_d|` of attributions `(B, D)`."""
-    size = attributions.abs()
-    if grouping is None:
-        return size
-    total = size.new_zeros(len(size), grouping.entries)
-    return total.index_add_(1, grouping.index.to(size.device), size)
+    return attributions.abs() if grouping is None else grouping.sums(attributions.abs())
 
 
 def black_box_of(model: Any) -> BlackBox:
@@ -133,14 +129,14 @@ def permutation_importances(
         raise ValueError(f"scored must have {kind}; they are {y.dtype}")
     groups = Grouping.identity(rows.shape[1]) if grouping is None else grouping
     generator = torch.Generator().manual_seed(int_at_least("seed", seed, 0))
-    found = torch.zeros(groups.entries, dtype=torch.float64)
+    losses = torch.zeros(groups.entries, dtype=torch.float64)
     for entry in range(groups.entries):
         columns = groups.index.to(rows.device) == entry
         for _ in range(repeats):
             order = torch.randperm(len(rows), generator=generator).to(rows.device)
-            found[entry] -= _score(box, torch.where(columns, rows[order], rows), y)
-    found = found / repeats + _score(box, rows, y)
-    return found.to(x).expand(len(x), -1).clone()
+            losses[entry] -= _score(box, torch.where(columns, rows[order], rows), y)
+    losses = losses / repeats + _score(box, rows, y)
+    return losses.to(x).expand(len(x), -1).clone()
 
 
 def _score(box: BlackBox, rows: Tensor, y: Tensor) -> float:
@@ -170,7 +166,7 @@ def lime_importances(
     table = array_of(background)
     two_valued = ((table == table.min(0)) | (table == table.max(0))).all(0)
     of_labels = box.task == "classification"
-    found = np.zeros(rows.shape)
+    weights_of_rows = np.zeros(rows.shape)
     with seeded(int_at_least("seed", seed, 0), x.device):
         explainer = lime_tabular.LimeTabularExplainer(
             table,
@@ -185,8 +181,8 @@ def lime_importances(
                 rows[n], outputs, labels=(label,), num_features=x.shape[1], num_samples=samples
             )
             columns, weights = zip(*explained.local_exp[label], strict=True)
-            found[n, list(columns)] = weights
-    return grouped_importances(torch.from_numpy(found).to(x), grouping)
+            weights_of_rows[n, list(columns)] = weights
+    return grouped_importances(torch.from_numpy(weights_of_rows).to(x), grouping)
 
 
 GRADIENTS: Mapping[str, str] = {

@@ -74,9 +74,9 @@ def missing_words(frame: pd.DataFrame, target: str) -> str:
 
 def refuse_missing(frame: pd.DataFrame) -> None:
     """Refuse missing values, by column and number."""
-    if found := missing_in(frame):
+    if gaps := missing_in(frame):
         raise ValueError(
-            f"missing values in {len(found)} of {frame.shape[1]} columns: {quoted_counts(found)}; "
+            f"missing values in {len(gaps)} of {frame.shape[1]} columns: {quoted_counts(gaps)}; "
             "fill them in, or give drop_missing=True to drop the rows that have any, or "
             "hide_missing=True to keep them hidden from the explainer, which then predicts "
             "without them"
@@ -130,13 +130,13 @@ def pooled_levels(
     if fewer_than is None:
         return levels, None
     counts = cells.dropna().map(level_of).value_counts()
-    kept = tuple(level for level in levels if counts.get(level, 0) >= fewer_than)
-    if len(kept) == len(levels):
+    common = tuple(level for level in levels if counts.get(level, 0) >= fewer_than)
+    if len(common) == len(levels):
         return levels, None
     pooled = POOLED
     while pooled in levels:
         pooled = f"({pooled})"
-    return (*kept, pooled), pooled
+    return (*common, pooled), pooled
 
 
 def level_index(
@@ -243,14 +243,14 @@ def days_of(cells: pd.Series, order: Order | None = None) -> NDArray[np.float64]
     """
     codes, uniques = pd.factorize(cells)
     values: Any = [_readable(value, order) for value in uniques]
-    found: Any = pd.Series(pd.to_datetime(values, format="mixed", utc=True, errors="coerce"))
-    if found.isna().any():
-        wrong = uniques[found.isna()]
+    dates: Any = pd.Series(pd.to_datetime(values, format="mixed", utc=True, errors="coerce"))
+    if dates.isna().any():
+        wrong = uniques[dates.isna()]
         raise ValueError(
             f"column {cells.name!r} must hold dates; {int(cells.isin(wrong).sum())} cells do not, "
             f"such as {str(wrong[0])!r}"
         )
-    days = (found - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(days=1)
+    days = (dates - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(days=1)
     return np.append(days.to_numpy(dtype=np.float64), np.nan)[codes]
 
 

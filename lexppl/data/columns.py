@@ -40,10 +40,10 @@ class _Column:
 
     def encode(self, cells: pd.Series) -> NDArray[np.float64]:
         """The features of cells, ``(N, features)``."""
-        own = self._own_features(cells)
+        values = self._own_features(cells)
         if not self.gaps:
-            return own
-        return np.column_stack([np.where(np.isnan(own), 0.0, own), cells.isna().to_numpy()])
+            return values
+        return np.column_stack([np.where(np.isnan(values), 0.0, values), cells.isna().to_numpy()])
 
     def _own_names(self) -> tuple[str, ...]:
         return (self.name,)
@@ -301,8 +301,8 @@ class DateColumn(Standardised, _Column):
 
     def _own_features(self, cells: pd.Series) -> NDArray[np.float64]:
         days = self.numbers(cells)
-        found = waves(days)
-        return np.column_stack([self.standardised(days), *(found[part] for part in self.parts)])
+        by_name = waves(days)
+        return np.column_stack([self.standardised(days), *(by_name[part] for part in self.parts)])
 
 
 @dataclass(frozen=True)

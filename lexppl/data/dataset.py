@@ -151,8 +151,8 @@ def _check_values(data: Dataset) -> None:
     for what, bad in (("NaN", data.x.isnan()), ("infinite values", data.x.isinf())):
         if bad.any():
             counts = zip(data.feature_names, bad.sum(0).tolist(), strict=True)
-            found = {name: count for name, count in counts if count}
-            raise ValueError(f"x must be finite; it has {what} in column {quoted_counts(found)}")
+            broken = {name: count for name, count in counts if count}
+            raise ValueError(f"x must be finite; it has {what} in column {quoted_counts(broken)}")
     refuse_not_finite(f"y, target {data.target_name!r},", data.y)
     if data.truth is not None and not ((data.truth == 0) | (data.truth == 1)).all():
         raise ValueError("truth must hold 0 and 1 only; it holds other values")

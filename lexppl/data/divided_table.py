@@ -177,10 +177,10 @@ def divided_frame(
         else:
             unit = pd.factorize(values)[0].astype(np.int64)
             fold = fold_of_groups(strata, unit, count, seed)
-        one = [part for part in range(count) if len(np.unique(strata[fold == part])) < 2]
-        if one and names is not None:
+        single = [part for part in range(count) if len(np.unique(strata[fold == part])) < 2]
+        if single and names is not None:
             hint = "has one class at most: give fewer replicates"
-            raise ValueError(f"fold {one[0] + 1} of {count} by column {column!r} {hint}")
+            raise ValueError(f"fold {single[0] + 1} of {count} by column {column!r} {hint}")
         rows = (*rows[:3], fold)
     data = dataset_from_frame(
         frame, target, standardise_target=names is None, statistics_rows=rows[0], **reading

@@ -270,7 +270,7 @@ class TableEncoding:
         """
         rows = slice(None) if statistics_rows is None else np.asarray(statistics_rows)
         order = checked_order(dates)
-        found: dict[str, Column] = {}
+        fitted: dict[str, Column] = {}
         for name in frame.columns:
             cells = frame[name]
             gaps = hide_missing and bool(cells.isna().any())
@@ -278,14 +278,14 @@ class TableEncoding:
             if kind == "level":
                 every = levels_in(cells, every_category)
                 levels, pooled = pooled_levels(cells.iloc[rows], every, rare)
-                found[name] = CategoricalColumn(name, levels, gaps, pooled)
+                fitted[name] = CategoricalColumn(name, levels, gaps, pooled)
             elif kind == "number":
-                found[name] = NumericColumn(name, 0.0, 1.0, gaps)
+                fitted[name] = NumericColumn(name, 0.0, 1.0, gaps)
             else:
-                found[name] = DateColumn(name, 0.0, 1.0, (), date_order(cells, order), gaps)
+                fitted[name] = DateColumn(name, 0.0, 1.0, (), date_order(cells, order), gaps)
         numbers = {
             name: (column, column.numbers(frame[name]))
-            for name, column in found.items()
+            for name, column in fitted.items()
             if isinstance(column, NumericColumn | DateColumn)
         }
         if numbers:
@@ -296,9 +296,9 @@ class TableEncoding:
                     column = replace(column, parts=varying_waves(each))
                 column = replace(column, mean=pair[0], scale=pair[1])
                 what = f"column {column.name!r}"
-                found[column.name] = _curved(column, own, statistics_weights, what)
+                fitted[column.name] = _curved(column, own, statistics_weights, what)
         columns: list[Column] = []
-        for name, known in found.items():
+        for name, known in fitted.items():
             marked = known.gaps and missing_indicator
             if not marked or frame[name].nunique() > 1:
                 columns.append(known)
@@ -321,21 +321,21 @@ class TableEncoding:
     @property
     def words(self) -> tuple[str, ...]:
         """Columns of words, with the target, though a file may hold numbers of theirs alone."""
-        found = {self.target.name: {*(self.target.class_names or ())}}
+        levels_of = {self.target.name: {*(self.target.class_names or ())}}
         for column in self.columns:
             if isinstance(column, CategoricalColumn):
-                found[column.name] = {*column.levels} - {column.pooled}
-        return tuple(name for name, levels in found.items() if not are_without_words(levels))
+                levels_of[column.name] = {*column.levels} - {column.pooled}
+        return tuple(name for name, levels in levels_of.items() if not are_without_words(levels))
 
     @property
     def markers(self) -> tuple[int, ...]:
         """For each of the ``D`` features the place of the one that is 1 where it is missing (a
         marker's own for a marker), −1 for what is never missing."""
-        found: list[int] = []
+        places: list[int] = []
         for column in self.columns:
             width = len(column.feature_names)
-            found += [len(found) + width - 1 if column.gaps else -1] * width
-        return tuple(found)
+            places += [len(places) + width - 1 if column.gaps else -1] * width
+        return tuple(places)
 
     @property
     def entry_names(self) -> tuple[str, ...]:

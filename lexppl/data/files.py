@@ -382,7 +382,7 @@ def separator_of(lines: Sequence[str], decimal: str | None) -> str:
         for sign in (",", ";", "\t", "|")
         if sign != decimal
     }
-    even = [sign for sign, found in counts.items() if len(set(found)) == 1 and found[0] > 1]
+    even = [sign for sign, widths in counts.items() if len(set(widths)) == 1 and widths[0] > 1]
     most = max(counts, key=lambda sign: counts[sign][0])
     return even[0] if even else most if counts[most][0] > 1 else ","
 

@@ -109,7 +109,7 @@ class ImageDataset(Divisible, Summarised):
             >>> data.only("owl", "cat").y
             tensor([1, 0, 0])
         """
-        chosen = [self._place(one) for one in classes]
+        chosen = [self._place(label) for label in classes]
         names = tuple(self.class_names[place] for place in chosen)
         if len(chosen) < 2 or len(set(chosen)) < len(chosen):
             raise ValueError(f"give two or more different classes; these are {quoted(names)}")
@@ -119,13 +119,13 @@ class ImageDataset(Divisible, Summarised):
         name = f"{self.name} {', '.join(names)}"
         return replace(part, y=y, class_names=names, name=name, is_part=self.is_part)
 
-    def _place(self, one: str | int) -> int:
-        if one in self.class_names:
-            return self.class_names.index(str(one))
-        if isinstance(one, Integral) and 0 <= one < self.n_classes:
-            return int(one)
+    def _place(self, label: str | int) -> int:
+        if label in self.class_names:
+            return self.class_names.index(str(label))
+        if isinstance(label, Integral) and 0 <= label < self.n_classes:
+            return int(label)
         raise ValueError(
-            f"{self.name!r} has no class {one!r}; it has {quoted(self.class_names, most=20)}"
+            f"{self.name!r} has no class {label!r}; it has {quoted(self.class_names, most=20)}"
         )
 
 
@@ -366,10 +366,10 @@ def _files(folder: Path, names: Sequence[str]) -> tuple[list[Path], NDArray[np.i
     there = {name: place for place, name in enumerate(names) if (folder / name).is_dir()}
     # torchvision takes a second to import, and only a folder that is read needs it.
     kinds = import_module("torchvision.datasets.folder")
-    found = kinds.make_dataset(
+    images = kinds.make_dataset(
         str(folder), there, extensions=kinds.IMG_EXTENSIONS, allow_empty=True
     )
-    labels = {Path(file): int(label) for file, label in found}
+    labels = {Path(file): int(label) for file, label in images}
     every = [file for name in there for file in sorted((folder / name).rglob("*"))]
     shown = [
         file
@@ -389,7 +389,7 @@ def _files(folder: Path, names: Sequence[str]) -> tuple[list[Path], NDArray[np.i
 
 
 def _subfolders(folder: Path) -> list[str]:
-    names = sorted(one.name for one in folder.iterdir() if one.is_dir())
+    names = sorted(entry.name for entry in folder.iterdir() if entry.is_dir())
     return [name for name in names if not name.startswith((".", "__MACOSX"))]
 
 

@@ -110,14 +110,14 @@ def _files(path: Path) -> list[Path]:
     if not path.is_dir():
         raise FileNotFoundError(f"there is no file or folder {str(path)!r}")
     within = {file: file.relative_to(path) for file in path.rglob("*") if file.is_file()}
-    found = {
+    names = {
         file: name
         for file, name in within.items()
         if file.suffix.lower() in ENDINGS and not any(part[0] in "._" for part in name.parts)
     }
-    if not found:
+    if not names:
         raise FileNotFoundError(f"{str(path)!r} has no Parquet file ({quoted(ENDINGS)})")
-    columns = sorted({p for name in found.values() for p in name.parts[:-1] if "=" in p})
+    columns = sorted({p for name in names.values() for p in name.parts[:-1] if "=" in p})
     if columns:
         raise ValueError(
             f"{str(path)!r} has folders that hold a column, {quoted(columns)}, which is not read: "
@@ -125,10 +125,10 @@ def _files(path: Path) -> list[Path]:
         )
 
     def by_value(file: Path) -> list[Any]:
-        parts = re.split(r"(\d+)", found[file].as_posix())
+        parts = re.split(r"(\d+)", names[file].as_posix())
         return [int(part) if place % 2 else part for place, part in enumerate(parts)]
 
-    return sorted(found, key=by_value)
+    return sorted(names, key=by_value)
 
 
 @contextmanager
@@ -193,8 +193,8 @@ class ParquetRows:
             columns = encoding.table_columns
         named = ParquetTable(path).columns if columns is None else columns
         self.columns = tuple(name for name in named if name != self.target)
-        own = [] if self.target is None else [self.target]
-        self.table = ParquetTable(path, [*self.columns, *own])
+        labels = [] if self.target is None else [self.target]
+        self.table = ParquetTable(path, [*self.columns, *labels])
         self._share: tuple[float, int, bool] | None = None
         self._rows = len(self.table)
 
@@ -256,16 +256,16 @@ class ParquetRows:
         Raises:
             ValueError: rows that the encoding refuses, or that are not finite numbers.
         """
-        held: list[tuple[Tensor, ...]] = []
+        parts: list[tuple[Tensor, ...]] = []
         full = max(size, self.buffer) if shuffle else size
         for frame in self._frames(shuffle):
-            held.append(self._encoded(frame))
-            if sum(len(part[0]) for part in held) >= full:
-                *whole, rest = _cut(held, size, shuffle)
+            parts.append(self._encoded(frame))
+            if sum(len(part[0]) for part in parts) >= full:
+                *whole, rest = _cut(parts, size, shuffle)
                 yield from whole
-                held = [rest]
-        if held:
-            yield from _cut(held, size, shuffle)
+                parts = [rest]
+        if parts:
+            yield from _cut(parts, size, shuffle)
 
     def _frames(self, shuffle: bool) -> Iterator[pd.DataFrame]:
         """All rows, some at a time: of row groups in their order, or of several by turns."""
@@ -311,9 +311,9 @@ class ParquetRows:
         return x, y.long() if labels else y.to(self.dtype)
 
 
-def _cut(held: Sequence[tuple[Tensor, ...]], size: int, shuffle: bool) -> list[tuple[Tensor, ...]]:
+def _cut(rows: Sequence[tuple[Tensor, ...]], size: int, shuffle: bool) -> list[tuple[Tensor, ...]]:
     """Batches of what is held."""
-    columns = tuple(torch.cat(parts) for parts in zip(*held, strict=True))
+    columns = tuple(torch.cat(parts) for parts in zip(*rows, strict=True))
     if shuffle:
         order = torch.randperm(len(columns[0]))
         columns = tuple(column[order] for column in columns)

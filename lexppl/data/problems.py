@@ -88,15 +88,15 @@ class TableError(ValueError):
     @property
     def mends(self) -> dict[str, object]:
         """The arguments that mend all that arguments can, lists of columns joined."""
-        found: dict[str, object] = {}
+        arguments: dict[str, object] = {}
         for problem in self.problems:
             for name, value in problem.mend.items():
-                known = found.get(name)
+                known = arguments.get(name)
                 if isinstance(known, list) and isinstance(value, list):
-                    found[name] = [*known, *(one for one in value if one not in known)]
+                    arguments[name] = [*known, *(item for item in value if item not in known)]
                 else:
-                    found.setdefault(name, value)
-        return found
+                    arguments.setdefault(name, value)
+        return arguments
 
 
 Read = TypeVar("Read")
@@ -157,9 +157,9 @@ def with_decisions(
 
 def refuse(problems: Iterable[Problem]) -> None:
     """Raise :class:`TableError` where there are any problems."""
-    found = list(problems)
-    if found:
-        raise TableError(found)
+    listed = list(problems)
+    if listed:
+        raise TableError(listed)
 
 
 def table_problems(
@@ -195,9 +195,9 @@ def table_problems(
     if how.task != "classification" and (commas := _written_numbers(known, names)):
         yield commas
         return
-    found: list[TargetColumn] = []
-    yield from _caught(lambda: found.append(TargetColumn.fit(known, how.task)))
-    for one in found:
+    fitted: list[TargetColumn] = []
+    yield from _caught(lambda: fitted.append(TargetColumn.fit(known, how.task)))
+    for one in fitted:
         if one.class_names is not None:
             mend = "predict another column, or give task='regression' for numbers"
             yield from _level_problems(one.name, one.class_names, len(known), mend, bool(how.task))

@@ -61,8 +61,8 @@ class Divisible:
         """How many rows each class has, in words."""
         counts = torch.bincount(self.y, minlength=len(self.class_names)).tolist()
         pairs = zip(self.class_names, counts, strict=True)
-        each = some_of(f"{short(name)} ({count:,})" for name, count in pairs)
-        return f"{self.target_name}, {len(counts)} classes: {each}"
+        texts = some_of(f"{short(name)} ({count:,})" for name, count in pairs)
+        return f"{self.target_name}, {len(counts)} classes: {texts}"
 
     def subset(self, index: Tensor | Sequence[int] | slice) -> Self:
         """The rows of ``index``, a part of a larger set: integers, a boolean mask ``(N,)`` or a
@@ -94,8 +94,8 @@ class Divisible:
         return self._changed(moved)
 
     def _changed(self, change: Callable[[Any], Any], **others: Any) -> Self:
-        held = {name: getattr(self, name) for name in self.by_row}
-        changed = {name: change(value) for name, value in held.items() if value is not None}
+        values = {name: getattr(self, name) for name in self.by_row}
+        changed = {name: change(value) for name, value in values.items() if value is not None}
         return replace(self, **changed, **others)  # type: ignore[type-var]
 
     def places(self, index: Tensor | Sequence[int] | slice) -> Tensor:

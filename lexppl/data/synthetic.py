@@ -91,7 +91,7 @@ class SyntheticSet:
 
     def log_f(self, x: Tensor) -> Tensor:
         """``log f(x)``, minus the log-odds of ``y = 1``, shape ``(…,)``."""
-        self._check(x)
+        shaped("x", x, ("…", self.n_features))
         values = torch.stack([branch.log_f(x) for branch in self.branches], dim=-1)
         return values.gather(-1, self.branch_index(x).unsqueeze(-1)).squeeze(-1)
 
@@ -101,16 +101,13 @@ class SyntheticSet:
 
     def truth(self, x: Tensor) -> Tensor:
         """The mask of the relevant features, shape ``(…, D)``, 0 and 1 in ``x``'s type."""
-        self._check(x)
+        shaped("x", x, ("…", self.n_features))
         relevant = x.new_zeros(len(self.branches), self.n_features)
         for row, branch in zip(relevant, self.branches, strict=True):
             row[list(branch.features)] = 1
         if self.control is not None:
             relevant[:, self.control] = 1
         return relevant[self.branch_index(x)]
-
-    def _check(self, x: Tensor) -> None:
-        shaped("x", x, ("…", self.n_features))
 
 
 def _sine(x: Tensor, amplitude: float, frequency: float) -> Tensor:
@@ -334,14 +331,14 @@ def synthetic_survival(
         >>> data.x.shape, data.y.shape, data.truth.sum(1).unique()
         (torch.Size([500, 10]), torch.Size([500, 2]), tensor([3.]))
     """
-    made = distribution or SimulatedSurvival()
+    law = distribution or SimulatedSurvival()
     generator = torch.Generator().manual_seed(seed)
-    exact, times = made._times(int_at_least("rows", rows), generator)
-    end = made.end_of_censoring()
+    exact, times = law._times(int_at_least("rows", rows), generator)
+    end = law.end_of_censoring()
     censoring = torch.rand(rows, dtype=torch.float64, generator=generator) * end
     if end == float("inf"):
         censoring = torch.full_like(times, end)
     x = exact.to(dtype or torch.get_default_dtype())
     y = torch.stack([torch.minimum(times, censoring), (times <= censoring).double()], 1)
     named: dict[str, Any] = {"target_name": "time", "class_names": None}
-    return drawn_dataset(x, y.to(x.dtype), made.truth(x), name="simulated survival", **named)
+    return drawn_dataset(x, y.to(x.dtype), law.truth(x), name="simulated survival", **named)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -146,15 +147,19 @@ class Vocabulary:
             return cls(words)
 
 
-def divided(texts: Iterable[object]) -> list[TextWords]:
+RowName = Callable[[int], str]  # Of a row in an error, by its place
+
+
+def divided(texts: Iterable[object], row_name: RowName = "row {}".format) -> list[TextWords]:
     """The words of each text; refuses what is no text, or a text without words, by its row."""
     found = []
     for row, text in enumerate(texts):
         if not isinstance(text, str):
-            raise ValueError(f"row {row} must be a text; it is {text!r}. Leave the row out")
+            raise ValueError(f"{row_name(row)} must be a text; it is {text!r}. Leave the row out")
         found.append(words_of(text))
         if not found[-1].words:
-            raise ValueError(f"row {row} is a text without words, {text[:40]!r}. Leave the row out")
+            shown = f"{row_name(row)} is a text without words, {text[:40]!r}"
+            raise ValueError(f"{shown}. Leave the row out")
     if not found:
         raise ValueError("there are no texts")
     return found
@@ -190,7 +195,11 @@ def encoded_texts(
 
 
 def encoded_words(
-    rows: Sequence[TextWords], vocabulary: Vocabulary, length: int | None, keep: End | None
+    rows: Sequence[TextWords],
+    vocabulary: Vocabulary,
+    length: int | None,
+    keep: End | None,
+    row_name: RowName = "row {}".format,
 ) -> tuple[Tensor, tuple[tuple[str, ...], ...]]:
     """As :func:`encoded_texts`, of texts that are divided into words."""
     one_of((None, "start", "end"), "keep", keep)
@@ -200,8 +209,9 @@ def encoded_words(
     if keep is None and longer:
         others = f", and {len(longer) - 1} more rows are too long" if len(longer) > 1 else ""
         raise ValueError(
-            f"row {longer[0]} has {sizes[longer[0]]} words, and a row has {length}{others}: "
-            'give keep="start" or keep="end" to keep that end of a longer text, or another length'
+            f"{row_name(longer[0])} has {sizes[longer[0]]} words, more than {length}{others}: give "
+            'keep (--keep-words), "start" or "end", to keep that end of a longer text, or another '
+            "length"
         )
     part = slice(-length, None) if keep == "end" else slice(length)
     x = torch.full((len(rows), length), PADDING, dtype=torch.float32)
@@ -209,9 +219,9 @@ def encoded_words(
         numbers = vocabulary.numbers(words[part])
         if set(numbers) == {UNKNOWN}:
             raise ValueError(
-                f"row {row} has unknown words only, such as {words[part][0]!r}: the "
-                f"vocabulary has {len(vocabulary.words)} others. Leave the row out, or fit the "
-                "vocabulary to texts like it"
+                f"{row_name(row)} has unknown words only, such as {words[part][0]!r}: the "
+                f"vocabulary has {len(vocabulary.words):,} others. Leave the row out, or fit the "
+                "vocabulary to more texts or of more words (--vocabulary)"
             )
         x[row, : len(numbers)] = torch.tensor(numbers, dtype=torch.float32)
     return x, tuple(row.shown[part] for row in rows)
@@ -299,6 +309,7 @@ def texts_of(
     class_names: Sequence[str] | None = None,
     target_name: str = "class",
     name: str = "texts",
+    row_name: RowName = "row {}".format,
 ) -> TextDataset:
     """Texts and their labels as a data set.
 
@@ -313,6 +324,7 @@ def texts_of(
         class_names: names of the classes in their order; the different labels in alphabetical order
             (of numbers in theirs) if None.
         target_name, name: of the labels and of the data set.
+        row_name: of a row in an error, by its place.
 
     Raises:
         ValueError: texts and labels of other numbers, a label that is missing or of no class, one
@@ -327,12 +339,12 @@ def texts_of(
     if isinstance(texts, str):
         raise TypeError("texts must be several, such as a list of strings; it is one string")
     texts, labels = tuple(texts), list(labels)
-    rows = divided(texts)
+    rows = divided(texts, row_name)
     shaped("labels", labels, (len(rows),))
     classes, y = _classes(labels, class_names)
     if not isinstance(vocabulary, Vocabulary):
         vocabulary = Vocabulary.of((row.words for row in rows), vocabulary)
-    x, shown = encoded_words(rows, vocabulary, length, keep)
+    x, shown = encoded_words(rows, vocabulary, length, keep, row_name)
     return TextDataset(x, y, classes, shown, vocabulary, target_name, name, texts=texts)
 
 
@@ -341,9 +353,9 @@ def _classes(labels: Sequence[Any], names: Sequence[str] | None) -> tuple[tuple[
     if len(missing):
         raise ValueError(f"row {missing[0]} has no label. Leave the row out")
     if names is None:
-        different = set(labels)
-        numbers = all(isinstance(one, int | float | np.number) for one in different)
-        names = [str(one) for one in sorted(different, key=None if numbers else str)]
+        names = sorted({str(label) for label in labels})
+        with suppress(ValueError):
+            names = sorted(names, key=float)
         if len(names) < 2:
             raise ValueError(f"there is one class only, {names[0]!r}; at least two are needed")
     codes = pd.Categorical([str(label) for label in labels], categories=list(names)).codes

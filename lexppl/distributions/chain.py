@@ -124,10 +124,7 @@ class ChainMask(MaskDistribution):
     @property
     def coupling(self) -> Tensor:
         """J, ``(*batch, G − 1)``."""
-        return self._of_pairs(self._coupling)
-
-    def _of_pairs(self, values: Tensor) -> Tensor:
-        return values.expand(*self._batch_shape, self._event_shape[0] - 1)
+        return self._coupling.expand(*self._batch_shape, -1)
 
     @constraints.dependent_property(is_discrete=True, event_dim=1)
     def support(self) -> constraints.Constraint:
@@ -160,7 +157,8 @@ class ChainMask(MaskDistribution):
     @property
     def switches(self) -> Tensor:
         """P(z_g ≠ z_{g−1}), ``(*batch, G − 1)``."""
-        return self._of_pairs(switches_of(self._mode()) + self._moments()[1])
+        switches = switches_of(self._mode()) + self._moments()[1]
+        return switches.expand(*self._batch_shape, -1)
 
     @property
     def mode(self) -> Tensor:

@@ -289,6 +289,9 @@ class KSubset(MaskDistribution):
         "k": constraints.dependent,
     }
 
+    max_k: int
+    """The largest k that any row may have."""
+
     def __init__(
         self,
         logits: Tensor,
@@ -303,7 +306,7 @@ class KSubset(MaskDistribution):
         if isinstance(k, Tensor):
             batch_shape = torch.Size(broadcast_shape(batch_shape, k.shape))
             k = k.expand(batch_shape)
-        self._logits, self._k, self._max_k = logits.expand(*batch_shape, size), k, max_k
+        self._logits, self._k, self.max_k = logits.expand(*batch_shape, size), k, max_k
         super().__init__(batch_shape, torch.Size((size,)), validate_args, "logits")
         if (
             self._validate_args
@@ -325,18 +328,13 @@ class KSubset(MaskDistribution):
         k = self._k
         return k.expand(self._batch_shape) if isinstance(k, Tensor) else k
 
-    @property
-    def max_k(self) -> int:
-        """The largest k that any row may have."""
-        return self._max_k
-
     @constraints.dependent_property(is_discrete=True, event_dim=1)
     def support(self) -> KHot:
         return KHot(self.k)
 
     def uniform(self) -> "KSubset":
         """The distribution of the same k and shapes under which all masks are alike."""
-        max_k = self._max_k if isinstance(self._k, Tensor) else None
+        max_k = self.max_k if isinstance(self._k, Tensor) else None
         logits = torch.zeros_like(self._logits)
         alike = KSubset(logits, self._k, validate_args=False, max_k=max_k)
         return alike.expand(self._batch_shape)
@@ -409,11 +407,11 @@ class KSubset(MaskDistribution):
 
     @computed_once
     def _products(self) -> list[Tensor]:
-        return products(*self._weights(), self._max_k)
+        return products(*self._weights(), self.max_k)
 
     @computed_once
     def _tables(self) -> list[Tensor]:
-        return count_tables(self._products(), self._max_k)
+        return count_tables(self._products(), self.max_k)
 
     @computed_once
     def _log_count(self) -> Tensor:
@@ -436,7 +434,7 @@ class KSubset(MaskDistribution):
         """
 
         def log_count(off: Tensor, on: Tensor) -> Tensor:
-            last = products(off, on, self._max_k)[-1]
+            last = products(off, on, self.max_k)[-1]
             return log_count_probability(last, off.shape[-1], self._k)
 
         off, on = self._weights()

@@ -76,13 +76,11 @@ class ExchangeableMasks(MaskDistribution):
         below = exact.cumsum(0)
         # Rounding must not leave a size of probability 0 a place at the largest uniform.
         below[max(s for s, weight in enumerate(weights) if weight / total > 0.0) :] = 1.0
-        dtype = torch.get_default_dtype() if dtype is None else dtype
-        self._mean = ((exact * torch.arange(size + 1)).sum() / size).to(device=device, dtype=dtype)
-        self._entropy = (-(exact * (exact.clamp(min=1e-300).log() - ways)).sum()).to(
-            device=device, dtype=dtype
-        )
-        self._log_mask = (exact.log() - ways).to(device=device, dtype=dtype)
-        self._below = below[:-1].to(device=device, dtype=dtype)
+        kind: Any = {"device": device, "dtype": dtype or torch.get_default_dtype()}
+        entropy = -(exact * (exact.clamp(min=1e-300).log() - ways)).sum()
+        self._mean = ((exact * torch.arange(size + 1)).sum() / size).to(**kind)
+        self._entropy, self._log_mask = entropy.to(**kind), (exact.log() - ways).to(**kind)
+        self._below = below[:-1].to(**kind)
         super().__init__(torch.Size(batch_shape), torch.Size((size,)), validate_args)
 
     @constraints.dependent_property(is_discrete=True, event_dim=1)

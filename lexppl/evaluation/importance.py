@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.stats import t
 from torch import Tensor
 
-from lexppl.argument_checks import fraction, one_of, refuse_not_finite
+from lexppl.argument_checks import fraction, one_of, refuse_not_finite, shaped
 from lexppl.data import Dataset
 from lexppl.data.stratification import fold_of_groups
 from lexppl.evaluation.column_sets import held_out_scores
@@ -426,16 +426,11 @@ def _checked_weights(
         raise ValueError(f"x must have shape (N, D), of two rows or more; it has {tuple(x.shape)}")
     refuse_not_finite("x", x)
     refuse_not_finite("y", y)
-    for name, values in (("y", y), ("weight", weight)):
-        if values is not None and len(values) != len(x):
-            raise ValueError(
-                f"{name} must have an entry for each of the {len(x)} rows; it has {len(values)}"
-            )
-    if y.dim() not in (1, 2) or bool((y == y[:1]).all()):
-        raise ValueError(
-            "y must be labels or responses (N,), or probabilities (N, C), that vary over rows; it "
-            f"has shape {tuple(y.shape)} and begins with {y[:1].tolist()[0]}"
-        )
+    shaped("y", y, (len(x),), (len(x), "C"), note="labels or responses, or probabilities")
+    if weight is not None:
+        shaped("weight", weight, (len(x),))
+    if bool((y == y[:1]).all()):
+        raise ValueError(f"y must vary over rows; it is {y[:1].tolist()[0]} in all of them")
     if y.dim() == 2:
         CategoricalLikelihood().check_responses(y)
     elif likelihood is None and not y.is_floating_point() and int(y.min()) < 0:

@@ -144,14 +144,12 @@ def prediction_scores(
         (0.6667, 1.0, -0.3406)
     """
     responses = y.is_floating_point()
-    classes = predictions.shape[-1]
-    shape = (len(y),) if responses else (len(y), classes)
-    if y.dim() != 1 or len(y) == 0 or tuple(predictions.shape) != shape:
-        raise ValueError(
-            "predictions must be means (N,) where y holds responses, probabilities (N, C) of one "
-            "replicate where it holds labels (an integer type), and y have shape (N,), N >= 1; "
-            f"they are {tuple(predictions.shape)} and {y.dtype} {tuple(y.shape)}"
-        )
+    (rows,) = shaped("y", y, "N", filled=True)
+    kind = "probabilities of one replicate where y holds labels"
+    if responses:
+        kind = "means where y holds responses; labels have an integer type"
+    form = (rows,) if responses else (rows, "C")
+    classes = shaped("predictions", predictions, form, note=kind)[-1]
     if log_likelihood is not None:
         shaped("log_likelihood", log_likelihood, y.shape)
     refuse_not_finite("predictions", predictions)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lexppl.argument_checks import shaped
+from lexppl.argument_checks import refuse_not_finite, shaped
 from lexppl.explanation.sampler import read_runs
 from lexppl.extras import extra_library
 from lexppl.inference.objective.program import ParticleTrace
@@ -156,7 +156,7 @@ def concordance_index(risk: Tensor, y: Tensor) -> float:
 
     Args:
         risk: of each row, `(N,)`, such as :func:`log_hazard_ratio` of one replicate.
-        y: times and events, `(N, 2)`; further columns are not read.
+        y: times and events, `(N, 2)`, or strata too, which are not read, `(N, 3)`.
 
     Raises:
         ValueError: other shapes, values that are not finite, no pair to compare.
@@ -164,12 +164,10 @@ def concordance_index(risk: Tensor, y: Tensor) -> float:
 
     Source: Harrell, Califf, Pryor, Lee, Rosati. Evaluating the yield of medical tests. JAMA 1982.
     """
-    fits = risk.dim() == 1 and y.dim() == 2 and y.shape[1] >= 2 and len(y) == len(risk)
-    if not fits or not bool(risk.isfinite().all() and y.isfinite().all()):
-        raise ValueError(
-            "risk must have shape (N,) and y (N, 2), and both be finite; they have shapes "
-            f"{tuple(risk.shape)} and {tuple(y.shape)}"
-        )
+    (rows,) = shaped("risk", risk, "N")
+    shaped("y", y, (rows, 2), (rows, 3))
+    refuse_not_finite("risk", risk)
+    refuse_not_finite("y", y)
     metrics = extra_library("sksurv.metrics", "survival")
     time, event = y[:, 0].double().cpu().numpy(), y[:, 1].cpu().numpy() == 1
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -219,34 +219,30 @@ def draws_given_x(
     )
 
 
+JOINS: Mapping[str, Callable[[list[Tensor]], Tensor]] = {
+    **dict.fromkeys(("masks", "y", "log_evidence", "means_by_draw", "named"), torch.cat),
+    **dict.fromkeys(("means", "label_probability", "weight_ess"), lambda v: torch.stack(v).mean(0)),
+    "weight_pareto_k": lambda values: torch.stack(values).median(0).values,
+}
+"""How draws at several values of the latents that rows share become one set, by field."""
+
+
 def together(parts: Sequence[RowDraws]) -> RowDraws:
     """One set of draws of several, each from its own draw of the latents that rows share."""
-    by_draw = [
-        {name: mean.expand(len(part.masks[name]), -1, -1) for name, mean in part.means.items()}
-        for part in parts
-    ]
-    first = parts[0]
+    for part in parts:
+        part.means_by_draw = {
+            name: mean.expand(len(part.masks[name]), -1, -1) for name, mean in part.means.items()
+        }
     if len(parts) == 1:
-        return replace(first, means_by_draw=by_draw[0])
-
-    def joined(name: str, join: Callable[[list[Tensor]], Tensor]) -> Tensor | None:
-        present = [value for part in parts if (value := getattr(part, name)) is not None]
-        return join(present) if present else None
-
-    def mean(values: list[Tensor]) -> Tensor:
-        return torch.stack(values).mean(0)
-
-    return RowDraws(
-        masks={name: torch.cat([part.masks[name] for part in parts]) for name in first.masks},
-        means={name: mean([part.means[name] for part in parts]) for name in first.means},
-        y=joined("y", torch.cat),
-        label_probability=joined("label_probability", mean),
-        log_evidence=joined("log_evidence", torch.cat),
-        weight_ess=joined("weight_ess", mean),
-        weight_pareto_k=joined("weight_pareto_k", lambda each: torch.stack(each).median(0).values),
-        means_by_draw={name: torch.cat([each[name] for each in by_draw]) for name in first.means},
-        named={name: torch.cat([part.named[name] for part in parts]) for name in first.named},
-    )
+        return parts[0]
+    joined: dict[str, Any] = {}
+    for name, join in JOINS.items():
+        values = [value for part in parts if (value := getattr(part, name)) is not None]
+        if values and isinstance(values[0], dict):
+            joined[name] = {site: join([v[site] for v in values]) for site in values[0]}
+        elif values:
+            joined[name] = join(values)
+    return RowDraws(**joined)
 
 
 def is_of_all_rows(response: Site) -> bool:

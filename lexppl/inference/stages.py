@@ -234,6 +234,7 @@ class System(Summarised):
     at_responses: Callable[[Tensor, Tensor | None], System] | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "folds", int_at_least("folds", self.folds))
         # Built once, so that a mistake in its numbers is refused where it is made.
         with own_random_state():
             self.build()

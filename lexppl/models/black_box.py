@@ -106,9 +106,9 @@ class BlackBox:
             for batch in torch.tensor(new).split(self.batch_size or BATCH_ROWS):
                 if len(batch):
                     box._ask(x, batch, keys, widths)
-        found = torch.from_numpy(np.stack([self.answers.held[key] for key in keys]))
+        answers = torch.from_numpy(np.stack([self.answers.held[key] for key in keys]))
         kind = x.dtype if x.is_floating_point() else torch.get_default_dtype()
-        return (found[:, 0] if self.task == "regression" else found).to(x.device, kind)
+        return (answers[:, 0] if self.task == "regression" else answers).to(x.device, kind)
 
     def __call__(self, x: Tensor) -> Tensor:
         """Probabilities `(N, C)` or mean responses `(N,)` of the model, by :meth:`targets`."""
@@ -202,39 +202,39 @@ class BlackBox:
         if failure is not None:
             reason = " ".join(f"{type(failure).__name__}: {failure}".split())
             raise ValueError(f"{self.name} fails on row {int(batch[0])}: {reason}") from failure
-        given = self._shaped(self.meaning(raw), len(batch), widths)
-        good, fault = self._faults(given, batch)
-        kept = given[good]
+        outputs = self._shaped(self.meaning(raw), len(batch), widths)
+        good, fault = self._faults(outputs, batch)
+        answers = outputs[good]
         if self.task == "classification":
-            kept = kept.clamp(0.0, 1.0)
-            kept = kept / kept.sum(1, keepdim=True)
-        self.answers.add([keys[place] for place in batch[good].tolist()], kept.cpu().numpy())
+            answers = answers.clamp(0.0, 1.0)
+            answers = answers / answers.sum(1, keepdim=True)
+        self.answers.add([keys[place] for place in batch[good].tolist()], answers.cpu().numpy())
         if fault:
             raise ValueError(f"{self.name} must give {fault}")
 
-    def _shaped(self, given: Tensor, rows: int, widths: list[int | None]) -> Tensor:
+    def _shaped(self, outputs: Tensor, rows: int, widths: list[int | None]) -> Tensor:
         """Outputs `(B, C)`, or `(B, 1)` of responses, of so many rows and classes."""
         if self.task == "regression":
-            shaped(f"responses of {self.name}", given, (rows,))
-            return given[:, None]
-        _, widths[0] = shaped(f"probabilities of {self.name}", given, (rows, widths[0] or "C"))
-        return given
+            shaped(f"responses of {self.name}", outputs, (rows,))
+            return outputs[:, None]
+        _, widths[0] = shaped(f"probabilities of {self.name}", outputs, (rows, widths[0] or "C"))
+        return outputs
 
-    def _faults(self, given: Tensor, batch: Tensor) -> tuple[Tensor, str]:
+    def _faults(self, outputs: Tensor, batch: Tensor) -> tuple[Tensor, str]:
         """Which rows have outputs as they must be, and what is wrong with the others."""
-        finite = given.isfinite().all(1)
-        inside = ((given >= -RANGE_TOLERANCE) & (given <= 1.0 + RANGE_TOLERANCE)).all(1)
-        total = given.sum(1)
+        finite = outputs.isfinite().all(1)
+        inside = ((outputs >= -RANGE_TOLERANCE) & (outputs <= 1.0 + RANGE_TOLERANCE)).all(1)
+        total = outputs.sum(1)
         whole = (total - 1.0).abs() <= SUM_TOLERANCE
         good = finite if self.task == "regression" else finite & inside & whole
         if bool(good.all()):
             return good, ""
         first = f"; row {int(batch[~good][0])} is the first"
         if not bool(finite.all()):
-            broken = f"{int((~given.isfinite()).sum())} of its {given.numel()} values"
+            broken = f"{int((~outputs.isfinite()).sum())} of its {outputs.numel()} values"
             return good, f"finite values; {broken} are NaN or infinite{first}"
         if not bool(inside.all()):
-            gave = f"it gave {float(given.min()):.4g} to {float(given.max()):.4g}{first}"
+            gave = f"it gave {float(outputs.min()):.4g} to {float(outputs.max()):.4g}{first}"
             advice = "For logits give output='logits', for responses task='regression'"
             return good, f"probabilities in [0, 1]; {gave}. {advice}"
         sums = f"they sum to {float(total.min()):.4g} to {float(total.max()):.4g}"
@@ -304,12 +304,12 @@ def black_box(
         >>> steep.task, steep.targets(torch.zeros(2, 1)).shape
         ('classification', torch.Size([2, 3]))
     """
-    given = {**locals()}
-    model = given.pop("model")
+    arguments = {**locals()}
+    model = arguments.pop("model")
     for name, value, known in (("task", task, Task), ("output", output, Output)):
         if value is not None:
             one_of(get_args(known), name, value)
-    options = {name: value for name, value in given.items() if value is not None}
+    options = {name: value for name, value in arguments.items() if value is not None}
     count, labels = _class_count(classes)
     meant = "response" if task == "regression" else output
     kind = adapted(model, output=meant, columns=columns, words=words)
@@ -350,31 +350,31 @@ def _wrapped(
     task: Task | None,
 ) -> BlackBox:
     """A model by its kind, called and read."""
-    own_name = name_of(model)
+    name = name_of(model)
     likelihood = getattr(model, "likelihood", None)
     estimator = hasattr(model, "predict_proba") or hasattr(model, "predict")
     if output is not None and (isinstance(likelihood, Likelihood) or estimator):
         raise ValueError(
-            f"{own_name} has a likelihood, or is called by predict_proba or predict, so that what "
+            f"{name} has a likelihood, or is called by predict_proba or predict, so that what "
             f"it returns is known; leave output={output!r} out"
         )
     if isinstance(model, nn.Module) and isinstance(likelihood, Likelihood):
-        own: Task = "classification" if likelihood.discrete else "regression"
-        return BlackBox(own_name, own, count, partial(_evaluated, model), distribution_targets)
+        kind: Task = "classification" if likelihood.discrete else "regression"
+        return BlackBox(name, kind, count, partial(_evaluated, model), distribution_targets)
     if isinstance(model, nn.Module):
         if output is None and task != "regression":
             raise ValueError(
-                f"say what {own_name} returns: output='logits', 'probabilities' or 'response'"
+                f"say what {name} returns: output='logits', 'probabilities' or 'response'"
             )
-        return _of_outputs(own_name, partial(_evaluated, model), output or "response", count)
+        return _of_outputs(name, partial(_evaluated, model), output or "response", count)
     if estimator:
         return _of_estimator(model, count, labels)
     if callable(model):
         usual: Output = "response" if task == "regression" else "probabilities"
-        return _of_outputs(own_name, lambda x: model(x.cpu().numpy()), output or usual, count)
+        return _of_outputs(name, lambda x: model(x.cpu().numpy()), output or usual, count)
     raise TypeError(
         "a black box must be an nn.Module, a classifier with predict_proba, a regressor with "
-        f"predict, or a function from arrays to probabilities; it is {own_name}"
+        f"predict, or a function from arrays to probabilities; it is {name}"
     )
 
 
@@ -422,15 +422,15 @@ def _of_estimator(model: Any, classes: int | None, labels: tuple[str, ...] | Non
         if np.shape(shown)[1:] > (1,):
             raise ValueError(f"{name} has several outputs; {ONE_OUTPUT}")
         checked.append(True)
-        at = places
+        columns = places
         if isinstance(probabilities, Mapping):
-            at = _places(name, probabilities, classes, labels)
+            columns = _places(name, probabilities, classes, labels)
             probabilities = np.stack([*probabilities.values()], 1)
-        given = as_numbers(probabilities, name)
-        if at is None:
-            return given
-        placed = given.new_zeros(len(given), count or len(at))
-        placed[:, at] = given
+        numbers = as_numbers(probabilities, name)
+        if columns is None:
+            return numbers
+        placed = numbers.new_zeros(len(numbers), count or len(columns))
+        placed[:, columns] = numbers
         return placed
 
     return BlackBox(name, "classification", count, outputs, meaning)
@@ -491,13 +491,13 @@ def _class_count(
     return len(labels), labels
 
 
-def _meaning(given: Tensor, output: Output, name: str) -> Tensor:
+def _meaning(outputs: Tensor, output: Output, name: str) -> Tensor:
     """Outputs as probabilities `(B, C)` or responses `(B,)`."""
     shape = "(N,)" if output == "response" else "(N, C) or (N,)"
-    single = given.dim() == 1 or (given.dim() == 2 and given.shape[1] == 1)
-    if not single and (output == "response" or given.dim() != 2):
-        what = f"{output} of shape {shape}; it gave {tuple(given.shape)}"
+    single = outputs.dim() == 1 or (outputs.dim() == 2 and outputs.shape[1] == 1)
+    if not single and (output == "response" or outputs.dim() != 2):
+        what = f"{output} of shape {shape}; it gave {tuple(outputs.shape)}"
         raise ValueError(f"{name} must give {what}; {ONE_OUTPUT}")
     if output == "response":
-        return given.flatten()
-    return as_probabilities(given, output == "logits")
+        return outputs.flatten()
+    return as_probabilities(outputs, output == "logits")

@@ -46,11 +46,11 @@ class Grouping(Configured, nn.Module):
         super().__init__()
         groups = [int(g) for g in groups]
         count = max(groups, default=-1) + 1
-        given = sorted(set(groups))
-        if not given or given[0] != 0 or len(given) != count:
+        entries = sorted(set(groups))
+        if not entries or entries[0] != 0 or len(entries) != count:
             raise ValueError(
                 "groups must give each feature an entry 0 … G−1 and leave no entry out; "
-                f"the entries given are {given}"
+                f"the entries given are {entries}"
             )
         if names is None:
             names = [f"x{g + 1}" for g in range(count)]
@@ -108,13 +108,13 @@ class Grouping(Configured, nn.Module):
             >>> Grouping.superpixels([[7, 7, 9], [7, 9, 9]]).groups
             (0, 0, 1, 0, 1, 1)
         """
-        given = torch.as_tensor(segments)
-        shaped("segments", given, "H W", filled=True)
-        if given.is_floating_point() and not bool((given == given.round()).all()):
+        pixels = torch.as_tensor(segments)
+        shaped("segments", pixels, "H W", filled=True)
+        if pixels.is_floating_point() and not bool((pixels == pixels.round()).all()):
             raise ValueError("segments must be whole numbers; some are fractions")
-        found, entry = given.long().unique(return_inverse=True)
-        names = [f"s{g + 1}" for g in range(len(found))]
-        shape = (int_at_least("channels", channels), *given.shape)
+        numbers, entry = pixels.long().unique(return_inverse=True)
+        names = [f"s{g + 1}" for g in range(len(numbers))]
+        shape = (int_at_least("channels", channels), *pixels.shape)
         return cls(entry.flatten().tolist(), names, shape)
 
     @classmethod
@@ -191,7 +191,8 @@ class Grouping(Configured, nn.Module):
         """Sums over the features of each entry: `(…, *event)` to `(…, G)`."""
         batch = values.shape[: values.dim() - len(self.event_shape)]
         summed = values.new_zeros(*batch, self.entries)
-        return summed.index_add(-1, self.index, values.reshape(*batch, len(self.index)))
+        index = self.index.to(values.device)
+        return summed.index_add(-1, index, values.reshape(*batch, len(index)))
 
 
 def are_indicators(x: Tensor) -> bool:
@@ -201,10 +202,10 @@ def are_indicators(x: Tensor) -> bool:
     return len(x) > 0 and bool(((x == 0) | (x == 1)).all() and (x.sum(1) == 1).all())
 
 
-def patch_side(name: str, given: Any, shape: Sequence[int]) -> int:
+def patch_side(name: str, size: Any, shape: Sequence[int]) -> int:
     """A patch's side in pixels, from 1 to the longer side of an image `(C, H, W)`."""
     _, height, width = image_shape(shape)
-    side = int_at_least(name, given)
+    side = int_at_least(name, size)
     if side > max(height, width):
         raise ValueError(
             f"{name} must be at most {max(height, width)}, as the images are {height} × {width} "
@@ -216,12 +217,12 @@ def patch_side(name: str, given: Any, shape: Sequence[int]) -> int:
 def sizes(name: str, shape: Any) -> tuple[int, ...]:
     """A shape as whole numbers of at least 1."""
     try:
-        given = tuple(shape)
+        numbers = tuple(shape)
     except TypeError:
         raise ValueError(f"{name} must be a shape, such as (1, 28, 28); it is {shape!r}") from None
-    if not given:
+    if not numbers:
         raise ValueError(f"{name} must have a dimension; it is ()")
-    return tuple(int_at_least(f"a size of {name}", size) for size in given)
+    return tuple(int_at_least(f"a size of {name}", size) for size in numbers)
 
 
 def image_shape(shape: Any) -> tuple[int, int, int]:
@@ -232,10 +233,10 @@ def image_shape(shape: Any) -> tuple[int, int, int]:
         Traceback (most recent call last):
         ValueError: the shape of an image must be (C, H, W), channels first; it is (28, 28)
     """
-    given = sizes("the shape of an image", shape)
-    if len(given) != 3:
-        raise ValueError(f"the shape of an image must be (C, H, W), channels first; it is {given}")
-    return given[0], given[1], given[2]
+    size = sizes("the shape of an image", shape)
+    if len(size) != 3:
+        raise ValueError(f"the shape of an image must be (C, H, W), channels first; it is {size}")
+    return size[0], size[1], size[2]
 
 
 def _places(groups: int, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -282,7 +283,7 @@ def slic_segments(image: Tensor, count: int, compactness: float = 0.1) -> Tensor
             f"image must be in [0, 1]; it is {float(image.min()):g} to {float(image.max()):g}"
         )
     slic = extra_library("skimage.segmentation", "images").slic
-    made = slic(
+    segments = slic(
         image.detach().double().cpu().numpy(),
         n_segments=int_at_least("count", count),
         compactness=finite_float("compactness", compactness, above=0.0),
@@ -290,4 +291,4 @@ def slic_segments(image: Tensor, count: int, compactness: float = 0.1) -> Tensor
         start_label=0,
         convert2lab=False,
     )
-    return torch.from_numpy(np.asarray(made, dtype=np.int64)).to(image.device)
+    return torch.from_numpy(np.asarray(segments, dtype=np.int64)).to(image.device)

@@ -67,12 +67,12 @@ class WeightPrior:
                 f"the prior of {name!r} is {family}; a prior of weights is one of "
                 f"{sorted(FAMILIES)}{OTHERWISE}"
             )
-        arguments = {one: getattr(base, one) for one in arguments_of(family)}
+        arguments = {argument: getattr(base, argument) for argument in arguments_of(family)}
         _check_arguments(name, base, arguments)
-        own = torch.Size((*base.batch_shape, *base.event_shape))
-        if own not in (torch.Size(()), shape):
+        size = torch.Size((*base.batch_shape, *base.event_shape))
+        if size not in (torch.Size(()), shape):
             raise ValueError(
-                f"the prior of {name!r} is a {family} of shape {tuple(own)}, and the weight has "
+                f"the prior of {name!r} is a {family} of shape {tuple(size)}, and the weight has "
                 f"shape {tuple(shape)}: give a distribution of one number, or of that shape"
             )
         return cls(family, {key: value.detach() for key, value in arguments.items()})
@@ -192,7 +192,7 @@ def chosen_priors(module: nn.Module, prior: Prior) -> dict[str, WeightPrior]:
     if not parts:
         raise ValueError("prior names no part; leave it out, or give a distribution")
     learned = [(n, p) for n, p in module.named_parameters() if p.requires_grad]
-    for part, given in parts.items():
+    for part, choice_of_part in parts.items():
         below = [name for name, _ in learned if _is_below(name, part)]
         if not below:
             tops = sorted({name.split(".")[0] for name, _ in learned})
@@ -201,33 +201,33 @@ def chosen_priors(module: nn.Module, prior: Prior) -> dict[str, WeightPrior]:
                 f"in {tops}"
             )
         # Read once whole, so that what is no prior is refused whichever weights there are.
-        if not _chooses(given):
-            WeightPrior.of(part or below[0], given, dict(learned)[below[0]].shape)
+        if not _chooses(choice_of_part):
+            WeightPrior.of(part or below[0], choice_of_part, dict(learned)[below[0]].shape)
     holders = dict(module.named_modules())
-    found: dict[str, WeightPrior] = {}
+    priors: dict[str, WeightPrior] = {}
     for name, weight in learned:
         named = [p for p in parts if _is_below(name, p)]
         if not named:
             continue
-        own = max(named, key=len)
-        one: Any = parts[own]
-        if _chooses(one):
-            one = one(name, weight.detach())
-        elif name != own and (
+        place = max(named, key=len)
+        choice: Any = parts[place]
+        if _chooses(choice):
+            choice = choice(name, weight.detach())
+        elif name != place and (
             weight.dim() == 0 or isinstance(holders[name.rpartition(".")[0]], _NORMS)
         ):
             continue
-        if one is not None:
-            found[name] = WeightPrior.of(name, one, weight.shape)
-    idle = [part for part in parts if not any(_is_below(name, part) for name in found)]
-    if not found or any(not _chooses(parts[part]) for part in idle):
+        if choice is not None:
+            priors[name] = WeightPrior.of(name, choice, weight.shape)
+    idle = [part for part in parts if not any(_is_below(name, part) for name in priors)]
+    if not priors or any(not _chooses(parts[part]) for part in idle):
         raise ValueError(
             f"prior gives no weight of {idle[0] or type(module).__name__!r} a prior: a "
             "distribution is for tensors of weights outside norms, and a function gives one by the "
             "weight's name"
         )
-    _refuse_unfit(module, found, [part for part in parts if part not in idle])
-    return found
+    _refuse_unfit(module, priors, [part for part in parts if part not in idle])
+    return priors
 
 
 def put_priors(module: nn.Module, chosen: Mapping[str, WeightPrior]) -> None:
@@ -261,9 +261,9 @@ class DrawnWeight:
     shape: torch.Size
 
     def __call__(self, owner: nn.Module) -> Distribution:
-        one = FAMILIES[self.family](**self.arguments(owner), validate_args=False)
-        batch = self.shape[: len(self.shape) - len(one.event_shape)]
-        return one.expand(batch).to_event(len(batch))
+        law = FAMILIES[self.family](**self.arguments(owner), validate_args=False)
+        batch = self.shape[: len(self.shape) - len(law.event_shape)]
+        return law.expand(batch).to_event(len(batch))
 
     def arguments(self, owner: nn.Module) -> dict[str, Tensor]:
         """The prior's arguments as the owner holds them."""
@@ -278,7 +278,7 @@ class DrawnWeight:
 def weight_priors(module: nn.Module) -> dict[str, dict[str, Any]]:
     """The priors of a module's weights as JSON, by the weight's name; latents that a part's own
     class makes are none of these. A prior given by hand has no description: TypeError."""
-    found = {}
+    priors = {}
     for path, part in module.named_modules():
         for attribute, drawn in getattr(part, "_pyro_samples", {}).items():
             name = f"{path}.{attribute}" if path else attribute
@@ -286,8 +286,8 @@ def weight_priors(module: nn.Module) -> dict[str, dict[str, Any]]:
                 if written_class(part) is type(part):
                     continue
                 raise TypeError(f"the prior of {name!r} is a PyroSample and cannot be described")
-            found[name] = WeightPrior(drawn.family, drawn.arguments(part)).json()
-    return found
+            priors[name] = WeightPrior(drawn.family, drawn.arguments(part)).json()
+    return priors
 
 
 def written_class(part: nn.Module) -> type:
@@ -376,8 +376,8 @@ def explainer_with_prior(
                 f"prior names {others}; weights that can have priors are those of {list(parts)}"
             )
     else:
-        own = {name: getattr(program, name).parameters() for name in parts}
-        prior = {n: prior for n, weights in own.items() if any(w.requires_grad for w in weights)}
+        by_part = {name: getattr(program, name).parameters() for name in parts}
+        prior = {n: prior for n, ws in by_part.items() if any(w.requires_grad for w in ws)}
     put_priors(program, chosen_priors(program, prior))
     return program
 
@@ -619,9 +619,9 @@ class SiteOffsets(Configured, PyroModule):
         return self.network(others) + self.spread * (is_site.to(x.dtype) @ self.effect)
 
 
-def _each(one: TorchDistribution, *shape: int) -> TorchDistribution:
+def _each(law: TorchDistribution, *shape: int) -> TorchDistribution:
     """Independent draws of one distribution, of an event shape."""
-    return one.expand(shape).to_event(len(shape))
+    return law.expand(shape).to_event(len(shape))
 
 
 # Functions of a module each, so that what holds them can be pickled.

@@ -69,9 +69,9 @@ class MeanHazards(TorchDistribution):
         )
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> Self:
-        models, *own = self.components.shape
+        models, *rows = self.components.shape
         batch = torch.Size(batch_shape)
-        aligned = self.components.reshape(models, *(1,) * (len(batch) - len(own)), *own)
+        aligned = self.components.reshape(models, *(1,) * (len(batch) - len(rows)), *rows)
         return self._like(aligned.expand(models, *batch))
 
     @classmethod
@@ -93,9 +93,9 @@ class MeanHazards(TorchDistribution):
 
     def _waited(self, sample_shape: torch.Size) -> Tensor:
         """The cumulative baseline hazard at the event: `E/e^f` of a component at random."""
-        each = self.expand(sample_shape + self.batch_shape).components
-        which = torch.randint(len(each), each.shape[1:], device=each.device)
-        log_hazard = each.gather(0, which.unsqueeze(0)).squeeze(0)
+        components = self.expand(sample_shape + self.batch_shape).components
+        which = torch.randint(len(components), components.shape[1:], device=components.device)
+        log_hazard = components.gather(0, which.unsqueeze(0)).squeeze(0)
         return torch.empty_like(log_hazard).exponential_() / log_hazard.exp()
 
 
@@ -158,8 +158,8 @@ class ProportionalHazards(MeanHazards):
             time: `(T,)`.
             stratum: of each row, `(B,)`, or None.
         """
-        each = time.unsqueeze(-1).expand(len(time), self.batch_shape[-1])
-        reached = self.baseline.cumulative_at(each, stratum)
+        times = time.unsqueeze(-1).expand(len(time), self.batch_shape[-1])
+        reached = self.baseline.cumulative_at(times, stratum)
         between = (1,) * (len(self.batch_shape) - 1)
         reached = reached.reshape(len(time), 1, *between, reached.shape[-1])
         return (-self.components.exp() * reached).exp().mean(1)
@@ -364,8 +364,8 @@ def fitted_hazard(
     whole, own = (_over_ties(times * (part - left).exp(), sets) for part in (0.0, (-share).log1p()))
     jump = torch.where(whole > 0, _log(whole) - at_risk, LOG_ZERO)
     places = torch.arange(len(jump), device=jump.device)
-    one_each = torch.where(sets.first == places, jump, LOG_ZERO)
-    until = log_cumulative_sum(one_each.flip(-1), sets.stratum.flip(-1)).flip(-1)
+    jumps = torch.where(sets.first == places, jump, LOG_ZERO)
+    until = log_cumulative_sum(jumps.flip(-1), sets.stratum.flip(-1)).flip(-1)
     before = torch.where(sets.has_next, until.take_along_dim(sets.next, -1), LOG_ZERO)
     seen = torch.where(whole > 0, _log(torch.where(death, own, whole)) - at_risk, LOG_ZERO)
     increment = torch.where(death, mean_jump, torch.zeros_like(mean_jump))
@@ -481,9 +481,9 @@ class PartialLikelihood(MeanHazards):
         note = "as rows of a partial likelihood are observed alike in all particles"
         shaped("y", value, ("B", *self.event_shape), note=note)
         stratum = value[..., 2] if self.stratified else None
-        every = self.components.reshape(-1, self.components.shape[-1])
+        particles = self.components.reshape(-1, self.components.shape[-1])
         hazard = fitted_hazard(
-            log_mean(every), RiskSets.of(time, event, stratum), self.ties, self.weights
+            log_mean(particles), RiskSets.of(time, event, stratum), self.ties, self.weights
         )
         died = event * (self.components + hazard.log_increment + 1.0)
         return log_mean(died - (self.components + hazard.log_exposure).exp())

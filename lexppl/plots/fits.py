@@ -57,21 +57,20 @@ def plot_history(history: History, width: float = 6.4) -> Figure:
     if np.isfinite(valid).any():
         _curves(axes, epochs, valid, BLUE, alpha, "validation, final objective")
         last = np.flatnonzero(history.stage == history.stage[-1])
-        for i, replicate in enumerate(valid.T):
-            if np.isfinite(replicate[last]).any():
-                best = last[np.nanargmin(replicate[last])]
-                axes.plot(
-                    epochs[best],
-                    replicate[best],
-                    marker="o",
-                    markersize=5.5,
-                    color=ORANGE,
-                    markeredgecolor="white",
-                    markeredgewidth=0.7,
-                    linestyle="none",
-                    zorder=4,
-                    label="best epoch" if i == 0 else None,
-                )
+        judged = valid[last][:, np.isfinite(valid[last]).any(0)]
+        if judged.size:
+            axes.plot(
+                epochs[last[np.nanargmin(judged, 0)]],
+                np.nanmin(judged, 0),
+                marker="o",
+                markersize=5.5,
+                color=ORANGE,
+                markeredgecolor="white",
+                markeredgewidth=0.7,
+                linestyle="none",
+                zorder=4,
+                label="best epoch",
+            )
     for start in np.flatnonzero(np.diff(history.stage)) + 1:
         axes.axvline(start + 0.5, color=INK, linewidth=0.7, alpha=0.5)
     low, high = view(np.concatenate([train, valid], axis=1))
@@ -87,16 +86,9 @@ def plot_history(history: History, width: float = 6.4) -> Figure:
 def _curves(
     axes: Axes, epochs: np.ndarray, losses: np.ndarray, color: str, alpha: float, label: str
 ) -> None:
-    for i, loss in enumerate(losses.T):
-        axes.plot(
-            epochs,
-            loss,
-            color=color,
-            alpha=alpha,
-            linewidth=1.3,
-            label=label if i == 0 else None,
-            marker="." if len(epochs) == 1 else None,
-        )
+    marker = "." if len(epochs) == 1 else None
+    lines = axes.plot(epochs, losses, color=color, alpha=alpha, linewidth=1.3, marker=marker)
+    lines[0].set_label(label)
 
 
 COLUMNS = 3

@@ -75,6 +75,52 @@ def widest_of(widths: NDArray[Any], most: float) -> float:
     return max(float(np.nan_to_num(widths).max(initial=0.0)), NARROWEST * most)
 
 
+class SelectionMaps:
+    """Images of a posterior's rows, their maps and draws of their masks as colours, on one scale.
+
+    Args:
+        rows: that the scale is of: how many, an even choice, or their names; all if None.
+
+    Attributes:
+        places: of these rows.
+        means: E[z | x] of all rows, mean over replicates, `(N, G)`.
+        masks: draws `(R, D, N, G)`.
+        most: end of the scale.
+    """
+
+    def __init__(self, posterior: Posterior, rows: int | Sequence[Any] | None = None) -> None:
+        self.geometry, self.kind = image_geometry(posterior), kind_of(posterior)
+        means, drawn = mask_means(posterior), masks_of(posterior)
+        count = means.sizes["row"]
+        self.names = drawn["row"].values if "row" in drawn.coords else np.arange(count)
+        self.places = list(range(count)) if rows is None else chosen_rows(list(self.names), rows)
+        self.means: NDArray[np.float64] = means.values.mean(0, dtype=np.float64)
+        self.masks: NDArray[Any] = drawn[means.attrs["site"]].values
+        self.ends = value_ends(self.geometry.images)
+        self.signed = self.kind is ATTRIBUTION
+        self.most = self.kind.end(self.means[self.places])
+
+    def image(self, place: int) -> Pixels:
+        """The image of a row."""
+        return as_colours(self.geometry.images[place], self.ends)
+
+    def tint(self, colours: Pixels, values: NDArray[Any]) -> Pixels:
+        """A map of values, `(G,)`, on an image."""
+        return tinted(colours, self.geometry.on_pixels(values), self.most, self.signed)
+
+    def map_of(self, place: int) -> Pixels:
+        """The map of a row on its image."""
+        return self.tint(self.image(place), self.means[place])
+
+    def draw(self, place: int, number: int) -> tuple[NDArray[Any], Pixels]:
+        """A draw of a row's mask, `(G,)`, of the replicates in turn, and what it keeps."""
+        chains = len(self.masks)
+        keep, image = self.masks[number % chains, number // chains, place], self.image(place)
+        if self.signed:
+            return keep, self.tint(image, keep)
+        return keep, only_kept(image, self.geometry.on_pixels(keep))
+
+
 SIDE, WIDEST, HIGHEST = 1.25, 12.0, 30.0  # Inches of a panel, and of a figure
 LEFT, TOP, BOTTOM, GAP, RIGHT = 1.05, 0.15, 0.5, 0.08, 0.1
 """Inches for names, a line of a title, colour bars, and between panels."""
@@ -198,37 +244,23 @@ def plot_selection_map(
         >>> figure.axes[0].get_ylabel(), figure.axes[6].get_ylabel()
         ('c', 'a')
     """
-    geometry, kind = image_geometry(posterior), kind_of(posterior)
-    means, drawn = mask_means(posterior), masks_of(posterior)
-    names = drawn["row"].values if "row" in drawn.coords else range(means.sizes["row"])
-    places = chosen_rows(list(names), rows)
-    masks = drawn[means.attrs["site"]].values[:, :, places]
-    chains = len(masks)
-    draws = min(int_at_least("draws", draws, 0), masks.shape[1] * chains)
-    colours = as_colours(geometry.images[places], value_ends(geometry.images))
-    mean = geometry.on_pixels(means.values[:, places].mean(0, dtype=np.float64))
+    maps = SelectionMaps(posterior, rows)
+    places, most, signed = maps.places, maps.most, maps.signed
+    draws = min(int_at_least("draws", draws, 0), maps.masks.shape[0] * maps.masks.shape[1])
     spread = row_spread(posterior, places)
-    wide = geometry.on_pixels(spread.values)
-    signed = kind is ATTRIBUTION
-    most = kind.end(mean)
+    wide = maps.geometry.on_pixels(spread.values)
     widest = widest_of(wide, most)
 
-    titles = ["image", kind.signed_label, spread.label, *["a draw"] * draws]
-    figure, grid = panel_grid(len(places), titles, geometry.shape, width, bars=True)
+    titles = ["image", maps.kind.signed_label, spread.label, *["a draw"] * draws]
+    figure, grid = panel_grid(len(places), titles, maps.geometry.shape, width, bars=True)
     outcomes = row_outcomes(posterior)
     for line, place in enumerate(places):
-        show(grid[line][0], colours[line])
-        show(grid[line][1], tinted(colours[line], mean[line], most, signed))
+        show(grid[line][0], maps.image(place))
+        show(grid[line][1], maps.map_of(place))
         grid[line][2].imshow(wide[line], cmap="Oranges", vmin=0.0, vmax=widest)
-        for i in range(draws):
-            keep = geometry.on_pixels(masks[i % chains, i // chains, line])
-            show(
-                grid[line][3 + i],
-                tinted(colours[line], keep, most, True)
-                if signed
-                else only_kept(colours[line], keep),
-            )
-        name_line(grid[line][0], [row_title(names[place]), *outcomes[place].lines()])
+        for number in range(draws):
+            show(grid[line][3 + number], maps.draw(place, number)[1])
+        name_line(grid[line][0], [row_title(maps.names[place]), *outcomes[place].lines()])
     least = -most if signed else 0.0
     colour_bar(figure, grid[-1][1], ScalarMappable(Normalize(least, most), tints(signed)))
     colour_bar(figure, grid[-1][2], ScalarMappable(Normalize(0.0, widest), "Oranges"))

@@ -100,10 +100,9 @@ def cxplain(
     """
     usual = {"hidden": (64, 64), "activation": "relu"}
     architecture = architecture_of(features, grouping, usual, hidden, activation=activation)
-    entries = architecture.entries
 
     def build() -> list[Stage]:
-        model = CXPlain(architecture.selector(entries), architecture.grouping)
+        model = CXPlain(architecture.selector(architecture.entries), architecture.grouping)
         return [Stage([LossTerm(model, NestedIWAE(1, estimator=Unscored()))])]
 
     published = {

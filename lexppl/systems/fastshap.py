@@ -125,8 +125,7 @@ class FastSHAP(Configured, PyroModule):
             distribution = self.surrogate(x)
             none, everything = self._of_none(x), self._numbers(distribution)
             phi = self._attributions(x, none, everything)
-            likeliest = everything.argmax(-1)[:, None, None].expand(-1, 1, self.entries)
-            explained = phi.gather(1, likeliest).squeeze(1)
+            explained = phi.take_along_dim(everything.argmax(-1)[:, None, None], 1).squeeze(1)
             with mask_particles():
                 # What is learned is learned from the game's values, not from the explained class.
                 given = dist.Delta(explained.detach(), event_dim=1)

@@ -2,11 +2,10 @@
 
 import copy
 from collections.abc import Sequence
-from typing import Any
 
 from torch import Tensor, nn
 
-from lexppl.argument_checks import finite_float, int_at_least, int_between
+from lexppl.argument_checks import finite_float, int_between
 from lexppl.effects import weights_with_priors
 from lexppl.inference import (
     LeaveOneOut,
@@ -19,13 +18,13 @@ from lexppl.inference import (
 )
 from lexppl.inference.estimators.score_function import Labels
 from lexppl.inference.nested_iwae import COURSE, EARLY_COURSE
-from lexppl.models.architectures.base import Architecture, architecture_of, predictor_of
+from lexppl.models.architectures.base import NONE, Architecture, architecture_of, predictor_of
 from lexppl.models.grouping import Grouping
 from lexppl.models.imputers.simple import GapImputer
 from lexppl.models.lex import LEX
 from lexppl.models.likelihoods import Likelihood
 from lexppl.models.penalties import Penalty
-from lexppl.models.predictor import check_classes, check_likelihood
+from lexppl.models.predictor import check_classes
 from lexppl.models.priors import Prior, explainer_with_prior
 from lexppl.models.selectors import KSubsetSelector, penalised
 
@@ -148,18 +147,29 @@ def lex(
     def at_responses(y: Tensor, counts: Tensor | None) -> System:
         return lex(**{**given, "unit": entropy_unit(y, classes, counts)})
 
-    usual = {"hidden": (200, 200), "predictor_hidden": (200, 200, 200)}
-    architecture = architecture_of(features, grouping, usual, hidden, predictor_hidden)
+    architecture = architecture_of(features, grouping, NONE, hidden, predictor_hidden)
     chooses = at_responses if unit is None and classes is not None else None
     unit = 1.0 if unit is None else finite_float("unit", unit, above=0.0)
-    penalty = _charged(architecture, k, penalty, PENALTY * unit)
-    _check_response(classes, likelihood, predictor)
-    folds = int_at_least("folds", folds)
+    charged = PENALTY * unit if penalty is None else penalty
+    if k is not None:
+        int_between("k", k, 1, architecture.entries, note="the mask entries")
+        if penalty is not None:
+            raise ValueError(
+                "give either k, the entries a mask keeps, or a penalty for each of them"
+            )
+    check_classes(classes)
+    if likelihood is not None and predictor is not None:
+        raise ValueError("a given predictor has a likelihood of its own: give one of the two")
     estimator = LeaveOneOut(labels=labels)
-    if labels == "averaged":
-        _check_averaged(classes, objective)
+    if labels == "averaged" and classes is None:
+        raise ValueError("labels='averaged' needs classes: of responses leave labels='observed'")
+    if labels == "averaged" and objective is not None:
+        raise ValueError(
+            "labels='averaged' is of the annealed bound, and objective= takes its place: give it "
+            "estimator=LeaveOneOut(labels='averaged')"
+        )
     reads_gaps = getattr(predictor, "reads_gaps", False)
-    course = EARLY_COURSE if isinstance(penalty, tuple) else COURSE
+    course = EARLY_COURSE if isinstance(charged, tuple) else COURSE
     bound = objective or annealed(
         masks, imputations, towards=towards, unit=unit, estimator=estimator, course=course
     )
@@ -171,7 +181,7 @@ def lex(
             until = 0.0 if objective is not None else COURSE[0]
             selector = KSubsetSelector(architecture.selector(architecture.entries), k, until)
         else:
-            selector, *costs = penalised(architecture, penalty, towards)
+            selector, *costs = penalised(architecture, charged, towards)
         usual_imputer = GapImputer() if reads_gaps else architecture.multiple_imputer()
         model = LEX(
             selector,
@@ -187,36 +197,6 @@ def lex(
     if prior is not None and weights_with_priors(system.program().predictor):
         return System(build, at_responses=chooses)
     return system
-
-
-def _charged(architecture: Architecture, k: int | None, penalty: Any, usual: float) -> Any:
-    """λ, or None where a mask keeps k entries."""
-    if k is None:
-        return usual if penalty is None else penalty
-    int_between("k", k, 1, architecture.entries, note="the mask entries")
-    if penalty is not None:
-        raise ValueError("give either k, the entries a mask keeps, or a penalty for each of them")
-    return None
-
-
-def _check_response(
-    classes: int | None, likelihood: Likelihood | None, predictor: nn.Module | None
-) -> None:
-    check_classes(classes)
-    if likelihood is not None:
-        check_likelihood(likelihood, classes)
-        if predictor is not None:
-            raise ValueError("a given predictor has a likelihood of its own: give one of the two")
-
-
-def _check_averaged(classes: int | None, objective: NestedIWAE | None) -> None:
-    if classes is None:
-        raise ValueError("labels='averaged' needs classes: of responses leave labels='observed'")
-    if objective is not None:
-        raise ValueError(
-            "labels='averaged' is of the annealed bound, and objective= takes its place: give it "
-            "estimator=LeaveOneOut(labels='averaged')"
-        )
 
 
 def _own(predictor: nn.Module | None) -> nn.Module | None:

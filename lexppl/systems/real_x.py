@@ -5,7 +5,6 @@ from types import MappingProxyType
 
 from torch import nn
 
-from lexppl.argument_checks import int_at_least
 from lexppl.inference import REBAR, LossTerm, NestedIWAE, Stage, System, Unscored, annealed
 from lexppl.models.architectures.base import (
     Architecture,
@@ -77,7 +76,6 @@ def real_x(
     """
     architecture = architecture_of(features, grouping, WIDTHS, hidden, predictor_hidden)
     entries = architecture.entries
-    folds = int_at_least("folds", folds)
     estimator = REBAR(temperature)
     if towards is None:
         bound = NestedIWAE(1, samples=samples, estimator=estimator)

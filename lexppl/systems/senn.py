@@ -106,8 +106,7 @@ class SENN(Configured, PyroModule):
         with pyro.plate("data", len(x), dim=-1):
             shares = self.coefficients(x) * x.flatten(1).unsqueeze(1)
             outputs = shares.sum(-1) + self.intercept
-            likeliest = outputs.argmax(-1)[:, None, None].expand(-1, 1, shares.shape[-1])
-            explained = shares.gather(1, likeliest).squeeze(1)
+            explained = shares.take_along_dim(outputs.argmax(-1)[:, None, None], 1).squeeze(1)
             if self.grouping is not None:
                 summed = explained.new_zeros(len(x), self.grouping.entries)
                 explained = summed.index_add(-1, self.grouping.index, explained)

@@ -7,7 +7,7 @@ from typing import Literal, get_args
 
 from torch import nn
 
-from lexppl.argument_checks import int_at_least, one_of
+from lexppl.argument_checks import one_of
 from lexppl.inference import LeaveOneOut, LossTerm, NestedIWAE, Stage, System
 from lexppl.inference.objective.objective import Linear
 from lexppl.models.architectures.base import Architecture, TableArchitecture
@@ -104,7 +104,6 @@ def suwr(
         )
     entries = TableArchitecture(features, grouping=grouping).entries
     one_of(get_args(Schedule), "schedule", schedule)
-    folds = int_at_least("folds", folds)
     annealed, explores = schedule == "annealed", schedule == "published"
     rise: float | Linear = 1.0
     if annealed:
@@ -136,4 +135,4 @@ def suwr(
         return [Stage(terms)]
 
     published = {"epochs": 1000, "batch_size": 1000, "learning_rate": 1e-3, "weight_decay": 1e-4}
-    return System(build, published, folds if prior is None else 1)
+    return System(build, published, folds if prior is None else min(folds, 1))

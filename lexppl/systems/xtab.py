@@ -15,10 +15,9 @@ from lexppl.models.architectures.base import Architecture, TableArchitecture
 from lexppl.models.grouping import Grouping
 from lexppl.models.imputers.simple import SquaredMaskImputer
 from lexppl.models.lex import LEX
-from lexppl.models.likelihoods import CategoricalLikelihood, NormalLikelihood
 from lexppl.models.networks import MLP
 from lexppl.models.penalties import GiniPenalty, SizePenalty
-from lexppl.models.predictor import Predictor, check_classes
+from lexppl.models.predictor import check_classes, predictor_with
 from lexppl.models.regimes import frozen
 from lexppl.models.selectors import SoftMaskSelector
 
@@ -174,12 +173,11 @@ def xtab(
         encoder = NoisyFeatures(MLP(width, code, before, "leaky_relu"), noise, noise_scale)
         classifier = MLP(code, classes or 1, predictor_hidden, "leaky_relu", dropout=dropout)
         network = SubsetNetwork(features, subsets, overlap, encoder, classifier)
-        likelihood = NormalLikelihood() if classes is None else CategoricalLikelihood()
         local = MLP(features, entries, (features,), "leaky_relu")
         model = LEX(
             SoftMaskSelector(local if shared is None else CombinedMask(shared, local)),
             SquaredMaskImputer(),
-            Predictor(network, likelihood),
+            predictor_with(lambda _: network, classes),
             [GiniPenalty(gini), SizePenalty(size / entries)],
             grouping,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 import pandas as pd
@@ -118,6 +118,65 @@ class TableExplainer(_Fitted, SelectsColumns, ReadsTables, ABC):
     @abstractmethod
     def _encoded_target(self, y: Any) -> NDArray[Any]:
         """y of other rows, encoded as in the fit."""
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Fit the explainer to X `(n, n_features_in_)` and y `(n,)`, labels or responses.
+
+        Args:
+            sample_weight: how often each row counts, `(n,)`, at least 0; None for once. Whole
+                weights are repetitions in the objective, validation, scaling, imputer and entropy;
+                of others only the ratios count. Batches and epochs are by the rows that there are.
+        """
+        share = self._checked_share()
+        seed = seed_of(self.random_state)
+        table, frame, y = self._validated(X, y)
+        weights = checked_weights(sample_weight, len(frame))
+        if weights is not None:
+            table, frame, y, weights = _taken(weights > 0, table, frame, y, weights)
+        targets, strata = self._targets_and_strata(y)
+        box, self.calls_ = None, None
+        if self.model is not None:
+            labels, output = getattr(self, "classes_", None), getattr(self, "model_output", None)
+            box, given, places = box_of_rows(self.model, table, labels, output)
+            self.calls_, given = box.calls, given[places]
+            if len(places) < len(frame):
+                bought = np.isin(np.arange(len(frame)), places)
+                frame, targets, strata, weights = _taken(bought, frame, targets, strata, weights)
+        weights = as_counts(self._reweighted(strata, weights))
+        train, valid = training_and_validation(strata, share, seed)
+        learned = None if weights is None else weights[train]
+        observed = torch.tensor(targets) if box is None else outputs_of(box, given)
+        if box is not None and not is_classifier(self):
+            targets = observed.numpy()  # Which its answers may be far from.
+        target = self._fitted_target(targets[train], learned)
+        classes = None if target.class_names is None else len(target.class_names)
+        self.encoding_ = self._fitted_encoding(frame, target, train, learned)
+        grouping = grouping_of(self.encoding_, self.groups)
+        x = self.encoding_.encode(frame)
+        if not bool(x.isfinite().all()):
+            raise ValueError("X has values that are too far apart to be standardised; rescale it")
+        y = self._observed(observed, x.dtype)
+        of_rows = None if weights is None else torch.from_numpy(weights).to(x.dtype)
+        counts, held_out = None, None if valid is None else (x[valid], y[valid])
+        if of_rows is not None:
+            counts = of_rows[train], None if valid is None else of_rows[valid]
+        names = self.encoding_.feature_names, target.class_names
+        encoded = (x[train], y[train]), held_out, grouping, *names, counts
+        rows = EncodedRows(*encoded, markers_in(self.encoding_))
+        unit = entropy_unit(rows.train[1], classes, None if counts is None else counts[0])
+        plan = self._plan(len(train), grouping.entries, seed, unit, valid is not None)
+        black_box = self._explained_module()
+        fitted = fit_table(plan, rows, black_box=black_box, progress=bool(self.verbose))
+        self.predictor_kind_ = fitted.plan.predictor_kind
+        self.result_ = fitted.result
+        self.entry_names_ = np.asarray(grouping.names, dtype=object)
+        self._column_entries = entries_of_columns(self.encoding_, grouping)
+        self.penalty_ = fitted.penalty
+        self.penalty_path_ = None if fitted.path is None else fitted.path.table
+        self._seed = seed
+        sizes = np.abs(self._importances_of(x.double()))
+        self.feature_importances_ = np.average(sizes, axis=0, weights=weights)
+        return self
 
     def explain(
         self, X: Any, y: Any = None, *, draws: int = 100, penalty: float | None = None
@@ -282,57 +341,6 @@ class TableExplainer(_Fitted, SelectsColumns, ReadsTables, ABC):
         if "result_" in state:
             state["result_"] = replace(state["result_"], modules=[])
         return state
-
-    def _fit(self, X: Any, y: Any, sample_weight: Any = None) -> None:
-        share = self._checked_share()
-        seed = seed_of(self.random_state)
-        table, frame, y = self._validated(X, y)
-        weights = checked_weights(sample_weight, len(frame))
-        if weights is not None:
-            table, frame, y, weights = _taken(weights > 0, table, frame, y, weights)
-        targets, strata = self._targets_and_strata(y)
-        box, self.calls_ = None, None
-        if self.model is not None:
-            labels, output = getattr(self, "classes_", None), getattr(self, "model_output", None)
-            box, given, places = box_of_rows(self.model, table, labels, output)
-            self.calls_, given = box.calls, given[places]
-            if len(places) < len(frame):
-                bought = np.isin(np.arange(len(frame)), places)
-                frame, targets, strata, weights = _taken(bought, frame, targets, strata, weights)
-        weights = as_counts(self._reweighted(strata, weights))
-        train, valid = training_and_validation(strata, share, seed)
-        learned = None if weights is None else weights[train]
-        observed = torch.tensor(targets) if box is None else outputs_of(box, given)
-        if box is not None and not is_classifier(self):
-            targets = observed.numpy()  # Which its answers may be far from.
-        target = self._fitted_target(targets[train], learned)
-        classes = None if target.class_names is None else len(target.class_names)
-        self.encoding_ = self._fitted_encoding(frame, target, train, learned)
-        grouping = grouping_of(self.encoding_, self.groups)
-        x = self.encoding_.encode(frame)
-        if not bool(x.isfinite().all()):
-            raise ValueError("X has values that are too far apart to be standardised; rescale it")
-        y = self._observed(observed, x.dtype)
-        of_rows = None if weights is None else torch.from_numpy(weights).to(x.dtype)
-        counts, held_out = None, None if valid is None else (x[valid], y[valid])
-        if of_rows is not None:
-            counts = of_rows[train], None if valid is None else of_rows[valid]
-        names = self.encoding_.feature_names, target.class_names
-        encoded = (x[train], y[train]), held_out, grouping, *names, counts
-        rows = EncodedRows(*encoded, markers_in(self.encoding_))
-        unit = entropy_unit(rows.train[1], classes, None if counts is None else counts[0])
-        plan = self._plan(len(train), grouping.entries, seed, unit, valid is not None)
-        black_box = self._explained_module()
-        fitted = fit_table(plan, rows, black_box=black_box, progress=bool(self.verbose))
-        self.predictor_kind_ = fitted.plan.predictor_kind
-        self.result_ = fitted.result
-        self.entry_names_ = np.asarray(grouping.names, dtype=object)
-        self._column_entries = entries_of_columns(self.encoding_, grouping)
-        self.penalty_ = fitted.penalty
-        self.penalty_path_ = None if fitted.path is None else fitted.path.table
-        self._seed = seed
-        sizes = np.abs(self._importances_of(x.double()))
-        self.feature_importances_ = np.average(sizes, axis=0, weights=weights)
 
     def _fitted_encoding(
         self, frame: pd.DataFrame, target: TargetColumn, rows: Any, weights: Counts | None
@@ -522,17 +530,6 @@ class ExplainerClassifier(ClassifierMixin, TableExplainer):
     class_weight: Any = None
     model_output: str | None = None
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> ExplainerClassifier:
-        """Fit the explainer to X `(n, n_features_in_)` and labels y `(n,)`.
-
-        Args:
-            sample_weight: how often each row counts, `(n,)`, at least 0; None for once. Whole
-                weights are repetitions in the objective, validation, scaling, imputer and entropy;
-                of others only the ratios count. Batches and epochs are by the rows that there are.
-        """
-        self._fit(X, y, sample_weight)
-        return self
-
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """The explainer's own probabilities of the labels, `(n, C)` in the order of `classes_`."""
         probabilities: NDArray[np.float64] = self._predictions(X).numpy()
@@ -605,12 +602,6 @@ class ExplainerRegressor(RegressorMixin, TableExplainer):
     Raises:
         ValueError, TypeError: in `fit`, as :class:`ExplainerClassifier`; a method of labels only.
     """
-
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> ExplainerRegressor:
-        """Fit the explainer to X `(n, n_features_in_)` and responses y `(n,)`, weighted as by
-        :meth:`ExplainerClassifier.fit`."""
-        self._fit(X, y, sample_weight)
-        return self
 
     def predict(self, X: Any) -> NDArray[np.float64]:
         """The explainer's own mean response of each row, `(n,)`, in the units of y; of a heavy tail

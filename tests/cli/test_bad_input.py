@@ -136,6 +136,7 @@ evaluate wine => wine | 'S3'
 evaluate S3 --rows 1 => --rows | at least 10
 explain wine --out r --method invse => invalid choice: 'invse'; did you mean 'invase'?
 explain wine --out r --method real_x --k 3 => real_x has no --k: leave --k=3 out
+explain wine --out r --method l2x --folds 2 => l2x has no --folds: leave --folds=2 out
 explain wine --out r --method senn --penalty 1 => senn has no --penalty
 explain wine --out r --method q_fit --imputer marginal => leave --imputer='marginal' out
 explain wine --out r --method real_x --masks 8 => real_x has no --masks

@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 from lexppl.cli import main
+from lexppl.cli.terminal import OUTPUTS
 from tests.cli.tables import page_of
 
 RUN = ["--epochs", "40", "--replicates", "2", "--draws", "3", "--quiet", "--drop-constant"]
@@ -25,6 +26,8 @@ def table(folder, response=False):
 def test_the_features_that_are_enough_are_written_row_by_row(tmp_path, capsys, response):
     out, path = tmp_path / "out", table(tmp_path, response)
     assert main(["explain", str(path), "--out", str(out), *RUN, "--guarantee", "0.9"]) == 0
+    # Else a second run with --overwrite would be refused.
+    assert {entry.name for entry in out.iterdir()} <= set(OUTPUTS)
     found = pd.read_csv(out / "certified.csv", keep_default_na=False)
     assert sorted(found["row"]) == list(range(200))
     assert (found["bound"] == 0.9).all()

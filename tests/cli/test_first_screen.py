@@ -8,8 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lexppl.cli.report.sentences import FirstScreen
+from lexppl.cli.report.sentences import FirstScreen, _of_words
 from lexppl.cli.results.scores import BASE, EXPLAINER, FULL, ScoreRow
+from lexppl.cli.results.words import WordFindings
 from lexppl.explanation.reading.sentences import ReadGroup, groups_read, html, plain, share_of
 
 
@@ -207,3 +208,39 @@ def test_sentences_of_any_numbers_have_no_nan_and_agree_in_number():
 )
 def test_shares_in_words(kept, words):
     assert words in share_of(kept)
+
+
+def words_screen(lines, tested=30, covered=0.85, right=0.95):
+    columns = ["word", "first_lower", "mostly_in", "share", "texts", "p", "found"]
+    table = pd.DataFrame(lines, columns=columns).set_index("word")
+    words = WordFindings(table, 400, tested, covered, right)
+    options = {"base": "good", "row": "text", "entries": "words", "first": "A text keeps 2."}
+    before = FirstScreen("verdict", (), 20, 80, 2, scores=labels(), **options)
+    return [plain(answer) for _, answer in _of_words(before, words).answers()]
+
+
+def test_words_that_are_found_stand_by_their_class_and_interactions_last():
+    rests, sure, _ = words_screen(
+        [
+            ("not", -0.01, "bad", 1.0, 100, 1e-9, True),
+            ("superb", 0.02, "good", 1.0, 50, 1e-5, True),
+            ("rude", 0.02, "bad", 0.5, 50, 1e-4, True),
+            ("the", -0.01, "bad", 0.1, 400, 0.9, False),
+            ("pool", -0.01, "bad", 0.1, 90, np.nan, False),
+        ]
+    )
+    assert rests == (
+        "The prediction of verdict rests on superb (good), rude (bad) and not (together with "
+        "others); together they are in 85 of 100 texts, of which 95 of 100 are predicted right. "
+        "The explainer keeps them in 88 of 100 places. Of the other 27 words 1 was measured, "
+        "which is not shown to help."
+    )
+    assert sure.startswith("Each of these says something, alone or beyond all others, on 400 texts")
+
+
+def test_of_words_that_tell_nothing_it_is_said_that_nothing_is_found():
+    rests, *_ = words_screen([("the", -0.01, "bad", 0.9, 400, 0.9, False)])
+    assert rests == (
+        "400 texts do not show that any of the 30 words that are in 5 of them or more helps to "
+        "predict verdict. A text keeps 2."
+    )

@@ -26,6 +26,7 @@ from lexppl.plots.texts import STRONGEST
 from tests.cli.accessibility import LIGHT, checked
 from tests.plots.image_posteriors import image_posterior
 from tests.plots.test_plots import random_posterior
+from tests.refusals import refused
 
 WORDS = [["a", "<b>bold</b>", "film", "&", "cast"][: 2 + n % 4] for n in range(20)]
 
@@ -106,8 +107,7 @@ def test_rows_that_are_asked_for_are_those_that_are_shown():
     told = "Observed: cat. Predicted: dog (80 %), cat (20 %). It keeps "
     assert rows[1]["prediction"].startswith(told)
     assert len(rows[0]["tiles"]) == 6 and "kept" in rows[0]["tiles"][-1]["lines"][0]
-    with pytest.raises(ValueError, match="names of the posterior's 5 rows"):
-        image_parts(image_posterior(), [7])
+    refused("names of the posterior's 5 rows", image_parts, image_posterior(), [7])
 
 
 def test_predictions_may_be_unknown():
@@ -135,8 +135,7 @@ def test_large_images_are_shrunk():
 
 
 def test_what_is_no_image_is_refused():
-    with pytest.raises(ValueError, match="no images"):
-        image_report(random_posterior())
+    refused("no images", image_report, random_posterior())
 
 
 # Rows

@@ -100,9 +100,9 @@ CELLS = {
         "review",
         "great film " * 10,
         ["--length", "12"],
-        ["row 3 of column 'review' has 20 words, more than 12", "--keep-words start or end"],
+        ["row 3 of column 'review' has 20 words, more than 12", "--keep-words"],
     ),
-    "no label": ("verdict", None, ["--strict"], ["'verdict' is missing in 1 rows, such as row 3"]),
+    "no label": ("verdict", None, ["--strict"], ["'verdict' is missing in row 3"]),
 }
 
 

@@ -12,6 +12,7 @@ from lexppl.data.divided_table import divided_set
 from lexppl.evaluation import imputation
 from lexppl.models.imputers import REFERENCE_ROWS, imputer_of
 from tests.cli.tables import explained, page_of, people, written
+from tests.refusals import refused
 
 QUICK = ["--rates", "0.3,0.7", "--draws", "10", "--quiet"]
 
@@ -90,8 +91,7 @@ def test_no_more_rows_are_held_than_said(name, monkeypatch):
 
 
 def test_a_name_that_is_none_is_refused():
-    with pytest.raises(ValueError, match="imputer must be one of"):
-        imputer_of("mice", rows(), seed=0)
+    refused("imputer must be one of", imputer_of, "mice", rows(), seed=0)
 
 
 @pytest.mark.complete(but=1)

@@ -17,6 +17,7 @@ from lexppl.cli import main
 from lexppl.tabular import global_posterior
 from lexppl.tabular.global_posterior import GUIDES as AUTOGUIDES
 from lexppl.tabular.global_posterior import _inference, refuse_unlistable
+from tests.refusals import refused
 
 
 @pytest.fixture
@@ -73,7 +74,6 @@ def test_chains_are_chains_in_all_that_is_written(table, capsys):
 
 
 @pytest.mark.complete
-@pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
 def test_modes_from_several_starts_are_called_no_posterior(table, capsys):
     assert explained(table, "--inference", "ensemble") == 0
     told = capsys.readouterr()
@@ -83,7 +83,6 @@ def test_modes_from_several_starts_are_called_no_posterior(table, capsys):
 
 
 @pytest.mark.complete
-@pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
 def test_a_guide_that_still_moves_is_told(table, capsys):
     assert explained(table, "--guide", "normal", "--epochs", "2") == 0
     told = capsys.readouterr()
@@ -107,8 +106,7 @@ def test_too_many_masks_are_refused_with_their_number_before_any_fit(tmp_path, m
     refuse_unlistable(few, 8, None)
     refuse_unlistable(few, 30, 1)
     refuse_unlistable(AskedPosterior("sghmc", None, 1.0), 30, None)
-    with pytest.raises(ValueError, match="435 that keep 2"):
-        refuse_unlistable(few, 30, 2)
+    refused("435 that keep 2", refuse_unlistable, few, 30, 2)
 
 
 @pytest.mark.parametrize("name", sorted(NEED_BAYES))

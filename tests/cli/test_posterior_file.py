@@ -76,7 +76,6 @@ def no_report(monkeypatch):
 
 
 @pytest.mark.complete
-@pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
 @pytest.mark.parametrize("frame", [people(), numbers()], ids=["classes", "numbers"])
 def test_plain_arviz_reads_and_compares_two_explainers(tmp_path, no_report, frame):
     table = written(frame, tmp_path)

@@ -19,6 +19,7 @@ from lexppl.data import TableEncoding, TableError, read_table
 from lexppl.data.problems import Problem
 from lexppl.explanation.reading.masks import masks_of
 from tests.cli.tables import explained, page_of
+from tests.refusals import refused
 
 QUICK = ["--epochs", "3", "--replicates", "2", "--draws", "5", "--penalty", "0.02", "--quiet"]
 
@@ -295,8 +296,7 @@ def test_words_that_begin_with_a_dash_can_be_typed():
     words = shlex.split(message.replace("give", "explain t.csv --out o").replace(" or ", " "))
     options = parse(words)
     assert options.missing == ["--"] and options.drop == ["--out", "b"]
-    with pytest.raises(UsageError, match="--rows"):
-        parse(["explain", "t.csv", "--out", "o", "--rows=--"])
+    refused("--rows", parse, ["explain", "t.csv", "--out", "o", "--rows=--"], error=UsageError)
 
 
 def test_warnings_have_options_and_names_stand_in_one_line(capsys):

@@ -1,6 +1,5 @@
 """Imputers for SHAP and Captum against laws in closed form, and a posterior as SHAP has it."""
 
-import warnings
 from itertools import combinations
 from math import factorial
 
@@ -21,7 +20,6 @@ from lexppl.compare import (
     conditional_baselines,
     shap_explanation,
 )
-from lexppl.inference import CollapseWarning
 from lexppl.models import Grouping
 from lexppl.models.imputers.conditional_gaussian import ConditionalGaussianImputer
 from lexppl.models.imputers.simple import ConstantImputer, GaussianImputer, MarginalImputer
@@ -351,9 +349,7 @@ def test_from_explain_to_plots():
     y = (x[:, 0] > 0).long()
     grouping = Grouping([0, 1, 1], names=["age", "job"])
     program = lex(3, classes=2, hidden=(4,), predictor_hidden=(4,), grouping=grouping)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", CollapseWarning)
-        result = fit(program, (x, y), epochs=1, replicates=2, progress=False)
+    result = fit(program, (x, y), epochs=1, replicates=2, progress=False)
     grouped = shap_explanation(explain(result, x[:8], draws=10))
     assert grouped.values.shape == (8, 2) and list(grouped.feature_names) == ["age", "job"]
     assert np.isnan(grouped.data).all() and grouped[2].lower_bounds.shape == (2,)

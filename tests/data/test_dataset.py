@@ -41,10 +41,7 @@ test_refused = refusals(
     ),
     ({"x": torch.zeros(3)}, r"x must have shape \(N, D\), none of them 0; the shape is \(3,\)"),
     ({"y": torch.tensor([0, 1])}, r"y must have shape \(3,\).*the shape is \(2,\)"),
-    (
-        {"feature_names": ("age", "job")},
-        r"feature_names must .* \(3,\); the shape is \(2,\)",
-    ),
+    ({"feature_names": ("age", "job")}, r"feature_names must .* \(3,\); the shape is \(2,\)"),
     ({"groups": (0, 1)}, r"groups must have shape \(3,\); the shape is \(2,\)"),
     ({"groups": (0, 2, 2)}, r"groups must use every mask entry 0 to 1.*\[0, 2\]"),
     ({"groups": (0, 0, 0)}, r"groups must use every mask entry 0 to 1.*\[0\]"),

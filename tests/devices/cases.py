@@ -108,7 +108,7 @@ def systems() -> Iterator[tuple[str, Case]]:
     ]
     for name, options in told:
         factory = METHODS[name].factory
-        given = {key: value for key, value in vars(_settings(name)).items() if value is not None}
+        given = {key: value for key, value in _settings(name).items() if value is not None}
         kept = {k: v for k, v in given.items() if METHODS[name].takes(k)} | options
         words = ", ".join(f"{key}={value}" for key, value in options.items())
         yield f"{name} {words}", Case(partial(factory, **kept), (X, LABELS))

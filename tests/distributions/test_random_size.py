@@ -99,10 +99,7 @@ test_what_cannot_be_is_refused = refusals(
         lambda: RandomSizeSubset(LOGITS, torch.full((3,), -math.inf), validate_args=True),
         "a possible size in",
     ),
-    (
-        lambda: RandomSizeSubset(LOGITS / 0.0, torch.zeros(3), validate_args=True),
-        "must be finite",
-    ),
+    (lambda: RandomSizeSubset(LOGITS / 0.0, torch.zeros(3), validate_args=True), "must be finite"),
     (lambda: RandomSizeSubset(torch.zeros(30), torch.zeros(3)).enumerate_support(), "draw"),
     (lambda: RandomSizeSubset(LOGITS, torch.zeros(3)).expand([2]), "expanded|broadcast"),
     (lambda: geometric_sizes(0.0, 3), "ratio"),

@@ -14,8 +14,6 @@ from lexppl.inference import fit
 from lexppl.systems import lex
 from tests.refusals import refusals, refused
 
-pytestmark = pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
-
 RANGE = (0.005, 0.8)
 PENALTIES = (0.005, 0.06, 0.8)
 SHORT = {"epochs": 60, "batch_size": 100, "learning_rate": 1e-2, "progress": False, "seed": 2}

@@ -188,11 +188,16 @@ def test_scores_of_responses_are_those_of_scikit_learn():
 
 
 test_bad_scores_are_refused = refusals(
-    (PROBABILITIES, THREE[:0], {}, r"y have shape \(N,\), N >= 1.*int64 \(0,\)"),
-    (PROBABILITIES[1:], THREE, {}, r"they are \(199, 3\) and torch.int64 \(200,\)"),
+    (
+        PROBABILITIES,
+        THREE[:0],
+        {},
+        r"y must have shape \(N,\), none of them 0; the shape is \(0,\)",
+    ),
+    (PROBABILITIES[1:], THREE, {}, r"must have shape \(200, C\).*; the shape is \(199, 3\)"),
     (PROBABILITIES[None], THREE, {}, r"one replicate.*\(1, 200, 3\)"),
-    (PROBABILITIES[:, 0], THREE.float()[1:], {}, r"means \(N,\) where y holds responses"),
-    (PROBABILITIES, THREE.float(), {}, "labels \\(an integer type\\)"),
+    (PROBABILITIES[:, 0], THREE.float()[1:], {}, r"shape \(199,\), means where y holds responses"),
+    (PROBABILITIES, THREE.float(), {}, "labels have an integer type"),
     (PROBABILITIES * 2, THREE, {}, "each row summing to 1"),
     (PROBABILITIES, THREE + 1, {}, "y must hold 0 to 2, not 1 to 3"),
     (PROBABILITIES / 0, THREE, {}, "^predictions must be finite; "),

@@ -352,4 +352,4 @@ def test_concordance_by_hand_and_what_is_refused():
     with pytest.raises(ValueError, match="no two rows of y can be compared"):
         concordance_index(torch.zeros(2), y[1:2].expand(2, 2))
     refused(r"risk must have shape \(N,\)", concordance_index, torch.zeros(4, 1), y)
-    refused("both be finite", concordance_index, torch.tensor([0.0, 1.0, torch.nan, 1.0]), y)
+    refused("risk must be finite", concordance_index, torch.tensor([0.0, 1.0, torch.nan, 1.0]), y)

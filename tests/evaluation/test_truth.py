@@ -268,25 +268,13 @@ ZEROS = torch.zeros(2, 11)
 
 test_refused = refusals(
     (lambda o: o.probability(ZEROS[:, :10], ZEROS), r"x must have shape \(N, 11\).*\(2, 10\)"),
-    (
-        lambda o: o.probability(ZEROS, ZEROS[:1]),
-        r"masks must have shape \(…, 2, 11\).*\(1, 11\)",
-    ),
+    (lambda o: o.probability(ZEROS, ZEROS[:1]), r"masks must have shape \(…, 2, 11\).*\(1, 11\)"),
     (lambda o: o.probability(ZEROS, ZEROS + 0.5), "masks must hold 0 and 1 only"),
     (lambda o: o.probability(ZEROS * math.nan, ZEROS), r"finite; 22 of its \d+ values"),
-    (
-        lambda o: o.log_likelihood(ZEROS, torch.zeros(3), ZEROS),
-        r"y must have shape \(2,\).*\(3,\)",
-    ),
-    (
-        lambda o: o.log_likelihood(ZEROS, torch.tensor([1, 2]), ZEROS),
-        "y must hold 0 and 1 only",
-    ),
+    (lambda o: o.log_likelihood(ZEROS, torch.zeros(3), ZEROS), r"y must have shape \(2,\).*\(3,\)"),
+    (lambda o: o.log_likelihood(ZEROS, torch.tensor([1, 2]), ZEROS), "y must hold 0 and 1 only"),
     (lambda o: o.full(ZEROS, torch.zeros(2, 1)), r"y must have shape \(2,\)"),
-    (
-        lambda o: o.best(ZEROS, 12),
-        "k must be a whole number from 0 to 11, the features; it is 12",
-    ),
+    (lambda o: o.best(ZEROS, 12), "k must be a whole number from 0 to 11, the features; it is 12"),
     of=lambda call: call(oracle_of("S1")),
 )
 

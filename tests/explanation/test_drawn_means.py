@@ -112,7 +112,6 @@ def test_of_many_numbers_the_mean_over_rows_is_left_which_says_so(monkeypatch):
     assert "mask_mean" in group_of(explained(), "predictions")
 
 
-@pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
 def test_of_fits_without_priors_nothing_is_drawn_and_levels_are_students():
     small = lex(2, classes=2, k=1, hidden=(4,), predictor_hidden=(4,))
     result = fit(small, (X.float(), Y.long()), epochs=2, replicates=3, valid=None, progress=False)

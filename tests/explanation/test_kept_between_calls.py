@@ -77,7 +77,6 @@ def range_of_penalties():
     return fit(system, (x, y), epochs=2, replicates=3, progress=False)
 
 
-@pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
 def test_a_range_of_penalties_and_folds():
     x, _ = rows(9, seed=1)
     result = range_of_penalties()

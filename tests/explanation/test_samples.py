@@ -164,7 +164,6 @@ def test_a_sampled_fit_has_its_samplers_statistics():
     assert attrs["chains"] == "sets of independent draws: Laplace"
 
 
-@pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
 def test_a_global_importance_keeps_its_name():
     with seeded(1):
         model = table_predictor(3, 2, (4,))

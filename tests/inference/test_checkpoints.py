@@ -49,6 +49,7 @@ from lexppl.sealed_files import checksum_of
 from lexppl.systems import lex, real_x
 from tests.inference.builders import Line, explainer, table
 from tests.processes import exit_code_of, kill, killed_after
+from tests.refusals import refused
 
 X, Y = table(90)
 SMALL = {"hidden": (6,), "predictor_hidden": (6,)}
@@ -221,7 +222,6 @@ def fitted(case, **more):
 
 @pytest.mark.complete(but=3)
 @pytest.mark.filterwarnings("ignore::lexppl.inference.NotSettledWarning")
-@pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
 @pytest.mark.filterwarnings("ignore:.* had a loss or gradient that is not finite")
 @pytest.mark.parametrize("case", CASES)
 def test_what_goes_on_is_what_was_never_stopped(case, tmp_path):
@@ -406,8 +406,7 @@ class Odd(Sampler):
 )
 def test_what_cannot_be_put_back_is_refused_before_any_step(settings, told, tmp_path):
     usual = {"train": (X, Y), "valid": (X, Y), **QUICK, "callbacks": [killed_at(0)], **settings}
-    with pytest.raises(TypeError, match=re.escape(told)):
-        fit(program(), checkpoint=tmp_path, **usual)
+    refused(re.escape(told), fit, program(), error=TypeError, checkpoint=tmp_path, **usual)
     assert not states(tmp_path)
 
 

@@ -37,6 +37,7 @@ from lexppl.models.predictor import table_predictor
 from lexppl.systems import METHODS, lex
 from lexppl.systems.registry import system_for
 from tests.inference.builders import explainer, state_of
+from tests.refusals import refused
 
 X = torch.randn(90, 4, generator=torch.Generator().manual_seed(0))
 Y = (X[:, 0] > 0).long() + (X[:, 1] > 1).long()
@@ -350,8 +351,7 @@ def test_the_record_is_shown_and_saved(tmp_path):
 
 @pytest.mark.parametrize("asked", ["fast", None, 1.5])
 def test_another_backend_is_refused(asked):
-    with pytest.raises(ValueError, match="compile must be True, False or one of"):
-        fitted(compile=asked)
+    refused("compile must be True, False or one of", fitted, compile=asked)
 
 
 def gradients(*values):

@@ -51,6 +51,7 @@ from lexppl.models import (
 from lexppl.models.predictor import table_predictor
 from lexppl.models.regimes import Frozen
 from lexppl.systems import invase, l2x, lex, q_fit, random_mask_predictor, real_x
+from tests.refusals import refusals, refused
 
 X = torch.randn(61, 3, generator=torch.Generator().manual_seed(0))
 LABELS = (X[:, 0] > 0).long()
@@ -88,8 +89,7 @@ def test_laws_are_joined_and_averaged(make, values):
 
 
 def test_one_predictor_is_refused():
-    with pytest.raises(ValueError, match="two predictors or more; 1 given"):
-        CrossFitted([nn.Identity()])
+    refused("two predictors or more; 1 given", CrossFitted, [nn.Identity()])
 
 
 # -- the rows
@@ -125,8 +125,7 @@ def test_labels_are_dealt_in_proportion():
 
 def test_few_rows_are_refused_with_what_to_do():
     rows = training_rows((torch.randn(3, 2), torch.arange(3) % 2), torch.float32)
-    with pytest.raises(ValueError, match="2 folds need 4 rows, not 3: give folds=1"):
-        folded(rows, 2)
+    refused("2 folds need 4 rows, not 3: give folds=1", folded, rows, 2)
 
 
 # -- who learns from whom
@@ -390,8 +389,7 @@ def test_a_cross_fitted_model_is_not_trained_on():
     """Its predictors would learn from the rows that they were kept from."""
     model = chosen().model
     for folds in (None, 1, 2):
-        with pytest.raises(ValueError, match="predictors of a cross-fitted fit"):
-            fit(model, (X, LABELS), folds=folds, **QUICK)
+        refused("predictors of a cross-fitted fit", fit, model, (X, LABELS), folds=folds, **QUICK)
     given = lex(3, classes=2, k=1, predictor=frozen(model.predictor), hidden=(6,))
     assert isinstance(fit(given, (X, LABELS), **QUICK).model.predictor, Frozen)
 
@@ -413,19 +411,14 @@ def test_predictions_are_the_average_of_the_folds():
 LEARNING = lex(3, classes=2, k=1)
 
 
-@pytest.mark.parametrize(
-    ("system", "data", "options", "message"),
-    [
-        (LEARNING, (X, LABELS), {"folds": 0}, "folds must be a whole number"),
-        (LEARNING, (X[:9], LABELS[:9]), {"folds": 5}, "5 folds need 10 rows, not"),
-        (LEARNING, LOADER, {"folds": 2, "valid": None}, "a loader cannot be divided into folds"),
-        (lex(3, classes=2, k=1, predictor=GIVEN), (X, LABELS), {"folds": 2}, "no term has one"),
-        (q_fit(3, GIVEN), (X, LABELS), {"folds": 2}, "no term has one that learns"),
-    ],
+test_refused = refusals(
+    (LEARNING, (X, LABELS), {"folds": 0}, "folds must be a whole number"),
+    (LEARNING, (X[:9], LABELS[:9]), {"folds": 5}, "5 folds need 10 rows, not"),
+    (LEARNING, LOADER, {"folds": 2, "valid": None}, "a loader cannot be divided into folds"),
+    (lex(3, classes=2, k=1, predictor=GIVEN), (X, LABELS), {"folds": 2}, "no term has one"),
+    (q_fit(3, GIVEN), (X, LABELS), {"folds": 2}, "no term has one that learns"),
+    of=lambda system, data, options: fit(system, data, epochs=1, progress=False, **options),
 )
-def test_refused(system, data, options, message):
-    with pytest.raises(ValueError, match=message):
-        fit(system, data, epochs=1, progress=False, **options)
 
 
 def planted(seed, rows=1500, levels=50):

@@ -43,6 +43,7 @@ from lexppl.inference.training.step import TrainingStep
 from lexppl.models import LEX, MLP, BernoulliSelector, ConstantImputer, SizePenalty
 from tests.inference import builders
 from tests.inference.builders import Point, WithPrior
+from tests.refusals import refused
 
 GENERATOR = torch.Generator().manual_seed(0)
 ROWS = 47
@@ -566,8 +567,7 @@ class Unscaled(Objective):
 def test_what_has_no_rows_to_share_is_refused(model, objective, plate, error):
     term = LossTerm(model, objective)
     batch = (X.float(),)
-    with pytest.raises(ValueError, match=error):
-        refuse_unshared(term, (nodes_of(model, batch), {}), plate, batch)
+    refused(error, refuse_unshared, term, (nodes_of(model, batch), {}), plate, batch)
 
 
 def test_a_global_latent_as_wide_as_a_batch_has_rows_is_no_row():
@@ -579,13 +579,11 @@ def test_a_global_latent_as_wide_as_a_batch_has_rows_is_no_row():
 def test_processes_that_torchrun_has_started_are_not_ignored(monkeypatch):
     for name, value in {"RANK": "0", "WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "a"}.items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(ValueError, match="one of 2 processes that torchrun has started"):
-        fitted(epochs=1)
+    refused("one of 2 processes that torchrun has started", fitted, epochs=1)
     assert processes_of(False).count == 1
 
 
 def test_sharing_by_oneself_is_refused():
-    with pytest.raises(ValueError, match="was started alone"):
-        fitted(epochs=1, distributed=True)
+    refused("was started alone", fitted, epochs=1, distributed=True)
     with pytest.raises(TypeError, match="distributed must be None, True, False or"):
         fitted(epochs=1, distributed="gloo")

@@ -31,8 +31,6 @@ from lexppl.inference.training.diagnostics import collapse
 from lexppl.models import GaussianImputer, KSubsetSelector, SizePenalty, mask_particles, penalty
 from tests.inference.builders import explainer
 
-pytestmark = pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
-
 
 def rows(count=400, seed=0, dtype=torch.float32):
     x = torch.randn(count, 4, generator=torch.Generator().manual_seed(seed), dtype=dtype)

@@ -12,6 +12,7 @@ from lexppl.inference import Enumerate, NestedIWAE
 from lexppl.inference.contexts import MiniBatch, keep_parameters_local, rows_plate
 from lexppl.inference.training.first_look import nodes_of
 from tests.inference.builders import OneLog, Partial, Taking, quick
+from tests.refusals import refused
 
 X = torch.randn(8, 2, generator=torch.Generator().manual_seed(0))
 Y = (X[:, 0] > 0).float()
@@ -64,11 +65,9 @@ def test_rows_are_scaled_up_and_groups_are_not(groups):
 
 
 def test_rows_that_cannot_be_told_from_groups_are_refused():
-    with pytest.raises(ValueError, match=r"plates \['groups', 'people'\] .* have 4 entries each"):
-        plate_of(Grouped(4, "people"))
+    refused(r"plates \['groups', 'people'\] .* have 4 entries each", plate_of, Grouped(4, "people"))
     assert plate_of(Grouped(2, "people")) == "people"
-    with pytest.raises(ValueError, match='call the plate over rows "data"'):
-        quick(Grouped(4, "people"), (X, Y), batch_size=4)
+    refused('call the plate over rows "data"', quick, Grouped(4, "people"), (X, Y), batch_size=4)
 
 
 def test_the_last_batch_may_be_as_small_as_the_groups():
@@ -116,8 +115,7 @@ def test_a_factor_of_the_whole_batch_needs_all_rows():
 
 def test_rows_inside_one_log_need_all_rows():
     told = "'data' of site 'y' is a plate of a subsample, entered in mask_particles"
-    with pytest.raises(ValueError, match=told):
-        quick(OneLog, (X, Y), batch_size=4)
+    refused(told, quick, OneLog, (X, Y), batch_size=4)
     quick(OneLog, (X, Y), batch_size=4, objective=NestedIWAE(1, samples=2))
     quick(OneLog, (X, Y), batch_size=8)
 

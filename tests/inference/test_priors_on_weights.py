@@ -16,6 +16,7 @@ from lexppl.inference.objective.program import sample_nodes
 from lexppl.systems import lex
 from tests.inference import builders
 from tests.inference.builders import quick
+from tests.refusals import refused
 
 X = torch.randn(60, 2, generator=torch.Generator().manual_seed(0))
 Y = 1.5 * X[:, 0] + 0.5 * torch.randn(60, generator=torch.Generator().manual_seed(1))
@@ -68,14 +69,12 @@ def test_a_guide_set_up_elsewhere_is_refused():
         model = builders.Line()
         guide = AutoNormal(pyro.poutine.block(model, hide=["mask"]))
         guide(X[:2], Y[:2])
-    with pytest.raises(ValueError, match="'slope'"):
-        quick(model, (X, Y), guide=guide)
+    refused("'slope'", quick, model, (X, Y), guide=guide)
 
 
 def test_without_a_guide_it_is_refused():
     told = r"'slope.weight' is a latent that no guide draws, outside mask_particles"
-    with pytest.raises(ValueError, match=told):
-        quick(Line, (X, Y))
+    refused(told, quick, Line, (X, Y))
 
 
 def with_priors(model):

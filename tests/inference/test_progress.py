@@ -13,11 +13,10 @@ from lexppl import fit
 from lexppl.inference import TensorBoardLog
 from lexppl.systems import lex
 from tests.inference.builders import SMALL, table
+from tests.refusals import refused
 
 ROWS, SYSTEM = table(), lex(3, classes=2, **SMALL)
 SHORT = {"epochs": 3, "batch_size": 20, "progress": False}
-
-pytestmark = pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
 
 
 def scalars(folder):
@@ -60,8 +59,7 @@ def test_what_is_not_known_is_left_out(tmp_path):
 
 def test_a_fit_that_is_refused_leaves_no_folder(tmp_path):
     log = TensorBoardLog(tmp_path / "run")
-    with pytest.raises(ValueError, match="epochs"):
-        fit(SYSTEM, ROWS, callbacks=[log], **{**SHORT, "epochs": 0})
+    refused("epochs", fit, SYSTEM, ROWS, callbacks=[log], **{**SHORT, "epochs": 0})
     assert not (tmp_path / "run").exists()
 
 
@@ -116,5 +114,4 @@ def test_lines_are_one_an_epoch_wherever_they_go(terminal, monkeypatch):
 
 
 def test_what_is_no_progress_is_refused():
-    with pytest.raises(ValueError, match='progress must be True, False or "lines"'):
-        fit(SYSTEM, ROWS, epochs=1, progress="line")
+    refused('progress must be True, False or "lines"', fit, SYSTEM, ROWS, epochs=1, progress="line")

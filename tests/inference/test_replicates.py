@@ -27,6 +27,7 @@ from lexppl.models import ConstantImputer, SizePenalty, frozen, mask_particles
 from lexppl.systems import l2x, lex, real_x, xtab
 from tests.inference import builders
 from tests.inference.builders import SMALL
+from tests.refusals import refusals, refused
 
 EXACT = NestedIWAE(math.inf, estimator=Enumerate())
 QUIET = {"progress": False, "valid": None, "epochs": 3}
@@ -194,26 +195,17 @@ class Named(nn.Module):
         return dist.Normal(self.weight, 1.0)
 
 
-@pytest.mark.parametrize(
-    ("models", "train", "message"),
-    [
-        (
-            [explainer(), explainer()],
-            ReplicateData([data(0)] * 3),
-            "2 models, 3 data sets",
-        ),
-        ([], data(0), "empty"),
-        ([explainer(), Named("a")], data(0), "same parts"),
-        ([Named("a"), Named("b")], data(0), "they differ in 'kind' of Named"),
-        ([explainer(), lex(3, classes=2, k=1, **SMALL).program()], data(0), "same parts"),
-        ([lex(3, classes=2, k=1, hidden=(width,)) for width in (4, 5)], data(0), "differ in"),
-        (explainer(), ReplicateData([data(0), data(1, rows=30)]), r"alike.*\(40, 3\), \(30, 3\)"),
-        (explainer(), ReplicateData([data(0), data(1)[:1]]), r"the same columns.*\[2, 1\]"),
-    ],
+test_refused_before_any_training = refusals(
+    ([explainer(), explainer()], ReplicateData([data(0)] * 3), "2 models, 3 data sets"),
+    ([], data(0), "empty"),
+    ([explainer(), Named("a")], data(0), "same parts"),
+    ([Named("a"), Named("b")], data(0), "they differ in 'kind' of Named"),
+    ([explainer(), lex(3, classes=2, k=1, **SMALL).program()], data(0), "same parts"),
+    ([lex(3, classes=2, k=1, hidden=(width,)) for width in (4, 5)], data(0), "differ in"),
+    (explainer(), ReplicateData([data(0), data(1, rows=30)]), r"alike.*\(40, 3\), \(30, 3\)"),
+    (explainer(), ReplicateData([data(0), data(1)[:1]]), r"the same columns.*\[2, 1\]"),
+    of=lambda models, train: fit(models, train, **QUIET),
 )
-def test_refused_before_any_training(models, train, message):
-    with pytest.raises(ValueError, match=message):
-        fit(models, train, **QUIET)
 
 
 def test_another_number_of_replicates_than_of_models_is_refused():
@@ -228,15 +220,12 @@ def test_objectives_must_be_one():
 
     temperatures = [system(2, estimator=Pathwise(t)) for t in (0.3, 0.5)]
     for systems in ([system(2), system(4)], temperatures):
-        with pytest.raises(ValueError, match="same objective"):
-            fit(systems, data(0), **QUIET)
+        refused("same objective", fit, systems, data(0), **QUIET)
 
 
 def test_data_sets_come_in_a_list():
-    with pytest.raises(TypeError, match="a list of data sets"):
-        ReplicateData(data(0))
-    with pytest.raises(ValueError, match="none"):
-        ReplicateData([])
+    refused("a list of data sets", ReplicateData, data(0), error=TypeError)
+    refused("none", ReplicateData, [])
 
 
 IN_PLACE = ("normal_", "uniform_", "exponential_", "cauchy_")

@@ -56,6 +56,7 @@ from lexppl.systems.registry import system_for
 from tests.inference import builders
 from tests.inference.builders import OneLog, Partial, Point, Taking, WithPrior, quick
 from tests.inference.builders import same_models as same
+from tests.refusals import refused
 
 FAILURE = 1e-6
 """Probability that a right program fails one of the tests of chance here."""
@@ -394,7 +395,6 @@ def test_drawn_weights_are_by_seed_and_replicate_and_leave_other_draws_alone():
 
 
 @pytest.mark.parametrize("name", list(METHODS))
-@pytest.mark.filterwarnings("ignore:collapse")
 def test_every_method_can_be_weighted(name):
     x = torch.randn(60, 3, generator=torch.Generator().manual_seed(0))
     black_box = Predictor(MLP(3, 2, (4,), seed=0), CategoricalLikelihood())
@@ -522,5 +522,4 @@ REFUSED = {
 def test_what_cannot_be_weighted_is_refused(model, options, words):
     rows = options.get("train", (X, Y))
     others = {name: value for name, value in options.items() if name != "train"}
-    with pytest.raises((ValueError, TypeError), match=words):
-        learned(rows, model, batch_size=5, **others)
+    refused(words, learned, rows, model, error=(ValueError, TypeError), batch_size=5, **others)

@@ -21,6 +21,7 @@ from lexppl.explanation import mask_means
 from lexppl.models import black_box, regime_targets, texts
 from lexppl.systems import lex
 from lexppl.tabular.given_model import box_of_table
+from tests.refusals import refused
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -352,8 +353,7 @@ def test_onnx_that_does_not_say_what_it_returns(tmp_path):
     graph = onnx.helper.make_graph([node], "g", ends[:1], ends[1:], [weights])
     opset = [onnx.helper.make_opsetid("", 13)]
     made = onnx.helper.make_model(graph, opset_imports=opset, ir_version=8)
-    with pytest.raises(ValueError, match=r"say what ModelProto returns \(y\): output='logits'"):
-        black_box(made)
+    refused(r"say what ModelProto returns \(y\): output='logits'", black_box, made)
     # Its batch is of one row, and it gets each on its own.
     said = black_box(made, output="logits").targets(ROWS)
     logits = ARRAY @ np.array([[-1.0, 1], [-2, 2], [0, 0]])
@@ -361,8 +361,7 @@ def test_onnx_that_does_not_say_what_it_returns(tmp_path):
     (tmp_path / "none.onnx").write_text("hello")
     with pytest.raises(ValueError, match=r"^none.onnx is no ONNX model that onnxruntime reads: "):
         black_box(tmp_path / "none.onnx")
-    with pytest.raises(ValueError, match="there is no black box file"):
-        black_box(tmp_path / "gone.onnx")
+    refused("there is no black box file", black_box, tmp_path / "gone.onnx")
 
 
 WORDS = ["good", "bad", "film", "plot", "actor", "scene"]
@@ -417,8 +416,7 @@ def test_labels_and_responses_of_transformers(bert):
         box = black_box((named, tokenizer), classes=classes)
         torch.testing.assert_close(box.targets(x), expected)
     named.config.problem_type = "multi_label_classification"
-    with pytest.raises(ValueError, match="labels do not exclude each other"):
-        black_box((named, tokenizer))
+    refused("labels do not exclude each other", black_box, (named, tokenizer))
     one = type(model)(type(model.config)(**{**model.config.to_dict(), "num_labels": 1}))
     assert black_box((one, tokenizer)).task == "regression"
     box = black_box((one, tokenizer), output="logits")
@@ -471,21 +469,18 @@ def test_limits_and_caches_of_texts(tmp_path):
     vocabulary = Vocabulary.of(LOUD)
     how = {"words": vocabulary, "output": "response"}
     box = black_box(loud, max_calls=2, cache=tmp_path, **how)
-    with pytest.raises(ValueError, match="allows 2 more rows of loud, and 4 have no answer yet"):
-        box.targets(LOUD)
+    refused("allows 2 more rows of loud, and 4 have no answer yet", box.targets, LOUD)
     part = [LOUD[place] for place in box.affordable(LOUD)]
     expected = torch.tensor(loud(part)).float()
     torch.testing.assert_close(box.targets(part), expected)
     again = black_box(loud, max_calls=1, cache=tmp_path, **how)
     torch.testing.assert_close(again.targets(part), expected)
     assert again.calls.rows == 0
-    with pytest.raises(ValueError, match=r"loud fails on row 1: \w+Error"):
-        black_box(loud, **how).targets(["a", None])
+    refused(r"loud fails on row 1: \w+Error", black_box(loud, **how).targets, ["a", None])
     for wrong in ("a text", 3.5):
         with pytest.raises(TypeError):
             black_box(loud, **how).targets(wrong)
-    with pytest.raises(ValueError, match="none of them 0"):
-        black_box(loud, **how).targets([])
+    refused("none of them 0", black_box(loud, **how).targets, [])
     with pytest.raises(TypeError, match=r"must be a torch\.Tensor; it is a list"):
         black_box(loud, output="response").targets(["a"])
 

@@ -21,6 +21,7 @@ from lexppl.models import (
     Predictor,
 )
 from lexppl.models.black_box import black_box
+from tests.refusals import refusals, refused
 
 ROWS = torch.randn(50, 3, generator=torch.Generator().manual_seed(0))
 ARRAY = ROWS.numpy()
@@ -167,27 +168,22 @@ def constant(value):
     return named
 
 
-@pytest.mark.parametrize(
-    ("function", "error", "words"),
-    [
-        (constant([0.5, np.nan]), ValueError, "named must give finite values; 50 of its 100"),
-        (constant(np.ma.masked_less([0.2, 0.8], 0.5)), ValueError, "50 of its 100"),
-        (constant([1.5, -0.5]), ValueError, r"in \[0, 1\]; it gave -0.5 to 1.5"),
-        (
-            constant([0.5, 0.6]),
-            ValueError,
-            "sum to 1 in each row, of one output; they sum to 1.1 to 1.1",
-        ),
-        (constant([[0.5, 0.5]]), ValueError, r"\(N, C\) or \(N,\); it gave \(50, 1, 2\)"),
-        (constant([0.2, 0.3, 0.5]), ValueError, r"shape \(50, 2\); the shape is \(50, 3\)"),
-        (lambda a: a[:-1, :2], ValueError, r"shape \(50, 2\); the shape is \(49, 2\)"),
-        (lambda a: np.float64(1.0), ValueError, r"it gave \(\)"),
-        (lambda a: ["yes"] * len(a), TypeError, "an array of numbers; it gave list"),
-    ],
+test_bad_outputs_are_refused = refusals(
+    (constant([0.5, np.nan]), ValueError, "named must give finite values; 50 of its 100"),
+    (constant(np.ma.masked_less([0.2, 0.8], 0.5)), ValueError, "50 of its 100"),
+    (constant([1.5, -0.5]), ValueError, r"in \[0, 1\]; it gave -0.5 to 1.5"),
+    (
+        constant([0.5, 0.6]),
+        ValueError,
+        "sum to 1 in each row, of one output; they sum to 1.1 to 1.1",
+    ),
+    (constant([[0.5, 0.5]]), ValueError, r"\(N, C\) or \(N,\); it gave \(50, 1, 2\)"),
+    (constant([0.2, 0.3, 0.5]), ValueError, r"shape \(50, 2\); the shape is \(50, 3\)"),
+    (lambda a: a[:-1, :2], ValueError, r"shape \(50, 2\); the shape is \(49, 2\)"),
+    (lambda a: np.float64(1.0), ValueError, r"it gave \(\)"),
+    (lambda a: ["yes"] * len(a), TypeError, "an array of numbers; it gave list"),
+    of=lambda function: black_box(function, classes=2).targets(ROWS),
 )
-def test_bad_outputs_are_refused(function, error, words):
-    with pytest.raises(error, match=words):
-        black_box(function, classes=2).targets(ROWS)
 
 
 def test_classes_that_change_between_batches_are_refused():
@@ -211,48 +207,35 @@ def test_classes_that_change_between_batches_are_refused():
 )
 def test_bad_rows_are_refused(x, error, words):
     box = black_box(LogisticRegression().fit(ARRAY, CLASS))
-    with pytest.raises(error, match=words):
-        box.targets(x)
+    refused(words, box.targets, x, error=error)
 
 
 PREDICTOR = Predictor(MLP(3, 2, (4,), seed=0), CategoricalLikelihood())
 FITTED = LogisticRegression().fit(ARRAY, CLASS)
 
 
-@pytest.mark.parametrize(
-    ("model", "options", "error", "words"),
-    [
-        (3.0, {}, TypeError, "it is float"),
-        (nn.Linear(3, 2), {}, ValueError, "say what Linear returns: output='logits'"),
-        (nn.Linear(3, 2), {"output": "odds"}, ValueError, "it is 'odds'"),
-        (nn.Linear(3, 2), {"output": "response", "task": "classification"}, ValueError, "means"),
-        (PREDICTOR, {"output": "logits"}, ValueError, "has a likelihood"),
-        (PREDICTOR, {"task": "regression"}, ValueError, "Predictor is for classification"),
-        (FITTED, {"output": "logits"}, ValueError, "called by predict_proba"),
-        (FITTED, {"task": "regression"}, ValueError, "is for classification"),
-        (FITTED, {"task": "ranking"}, ValueError, "task must be one of"),
-        (FITTED, {"classes": 2}, ValueError, r"must have labels 0 to 1; it has \[0, 1, 2\]"),
-        (
-            FITTED,
-            {"classes": 1},
-            ValueError,
-            "classes must be a whole number of at least 2",
-        ),
-        (FITTED, {"classes": "abc"}, ValueError, "a number or several"),
-        (FITTED, {"classes": ("a", "a")}, ValueError, "several different labels"),
-        (FITTED, {"classes": ("2", "1", "0")}, ValueError, "the two disagree"),
-        (LinearRegression().fit(ARRAY, CLASS), {"classes": 2}, ValueError, "have no classes"),
-        (SVC().fit(ARRAY, CLASS), {}, ValueError, "SVC has no predict_proba"),
-    ],
+test_bad_arguments_are_refused = refusals(
+    (3.0, {}, TypeError, "it is float"),
+    (nn.Linear(3, 2), {}, ValueError, "say what Linear returns: output='logits'"),
+    (nn.Linear(3, 2), {"output": "odds"}, ValueError, "it is 'odds'"),
+    (nn.Linear(3, 2), {"output": "response", "task": "classification"}, ValueError, "means"),
+    (PREDICTOR, {"output": "logits"}, ValueError, "has a likelihood"),
+    (PREDICTOR, {"task": "regression"}, ValueError, "Predictor is for classification"),
+    (FITTED, {"output": "logits"}, ValueError, "called by predict_proba"),
+    (FITTED, {"task": "regression"}, ValueError, "is for classification"),
+    (FITTED, {"task": "ranking"}, ValueError, "task must be one of"),
+    (FITTED, {"classes": 2}, ValueError, r"must have labels 0 to 1; it has \[0, 1, 2\]"),
+    (FITTED, {"classes": 1}, ValueError, "classes must be a whole number of at least 2"),
+    (FITTED, {"classes": "abc"}, ValueError, "a number or several"),
+    (FITTED, {"classes": ("a", "a")}, ValueError, "several different labels"),
+    (FITTED, {"classes": ("2", "1", "0")}, ValueError, "the two disagree"),
+    (LinearRegression().fit(ARRAY, CLASS), {"classes": 2}, ValueError, "have no classes"),
+    (SVC().fit(ARRAY, CLASS), {}, ValueError, "SVC has no predict_proba"),
+    of=lambda model, options: black_box(model, **options),
 )
-def test_bad_arguments_are_refused(model, options, error, words):
-    with pytest.raises(error, match=words):
-        black_box(model, **options)
 
 
 def test_labels_that_are_no_numbers_need_their_order():
     fitted = LogisticRegression().fit(ARRAY, np.array(["b", "a", "c"])[CLASS])
-    with pytest.raises(ValueError, match=r"labels 0 to 2; it has \['a', 'b', 'c'\]. Give its"):
-        black_box(fitted)
-    with pytest.raises(ValueError, match=r"labels among \['a', 'b', 'd'\]"):
-        black_box(fitted, classes=("a", "b", "d"))
+    refused(r"labels 0 to 2; it has \['a', 'b', 'c'\]. Give its", black_box, fitted)
+    refused(r"labels among \['a', 'b', 'd'\]", black_box, fitted, classes=("a", "b", "d"))

@@ -22,6 +22,7 @@ from lexppl import ExplainerClassifier, ExplainerRegressor
 from lexppl.compare.importances import library
 from lexppl.models import black_box
 from lexppl.models.calls import Answers, shap_rows, table_keys
+from tests.refusals import refused
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -74,15 +75,13 @@ def test_threads_wait_for_each_other():
 def test_max_calls_leave_rows_out_and_never_buy_more():
     model = Counting()
     box = black_box(model, max_calls=40, batch_size=7)
-    with pytest.raises(ValueError, match=r"max_calls=40 allows 40 more rows .* and 100 have no"):
-        box.targets(ROWS)
+    refused(r"max_calls=40 allows 40 more rows .* and 100 have no", box.targets, ROWS)
     places = box.affordable(ROWS)
     assert len(places) == 40 and places.max() > 60 and not model.seen
     torch.testing.assert_close(box.targets(ROWS[places])[:, 1], ROWS[places, 0].sigmoid())
     assert len(model.seen) == 40 and box.calls.left_out == 60
     assert torch.equal(box.affordable(ROWS, seed=1), places)
-    with pytest.raises(ValueError, match="max_calls=40 is used up"):
-        box.affordable(ROWS + 1)
+    refused("max_calls=40 is used up", box.affordable, ROWS + 1)
     assert "60 rows were left out by max_calls" in box.calls.summary(3)
 
 
@@ -95,15 +94,13 @@ def test_a_model_that_raises_on_row_17_keeps_what_came_before(batch):
 
     model = Counting()
     box = black_box(fails, batch_size=batch)
-    with pytest.raises(ValueError, match=r"^fails fails on row 17: ZeroDivisionError: no such pat"):
-        box.targets(ROWS)
+    refused(r"^fails fails on row 17: ZeroDivisionError: no such pat", box.targets, ROWS)
     assert len(model.seen) == len(set(model.seen)) == 17
     before = box.calls.rows
     box.targets(ROWS[:17])
     assert box.calls.rows == before
     limited = black_box(fails, max_calls=100)
-    with pytest.raises(ValueError, match="fails on one of rows 0 to 49, and max_calls=100 allows"):
-        limited.targets(ROWS)
+    refused("fails on one of rows 0 to 49, and max_calls=100 allows", limited.targets, ROWS)
 
 
 @pytest.mark.parametrize(
@@ -118,8 +115,7 @@ def test_good_rows_beside_a_bad_one_are_kept(wrong, words):
     box = black_box(
         lambda rows: np.where(rows[:, 0] == ARRAY[17, 0], wrong, model(rows)), batch_size=30
     )
-    with pytest.raises(ValueError, match=words):
-        box.targets(ROWS)
+    refused(words, box.targets, ROWS)
     others = np.delete(np.arange(30), 17)
     box.targets(ROWS[others])
     assert len(model.seen) == 30

@@ -8,6 +8,7 @@ import torch
 
 from lexppl.distributions import ChainMask, KSubset
 from lexppl.models import GridVariationPenalty, IsingPenalty, TotalVariationPenalty
+from tests.refusals import refused
 
 KINDS = [GridVariationPenalty, IsingPenalty]
 
@@ -81,14 +82,10 @@ def test_of_a_chain_on_a_line_the_expectation_is_exact(shape):
 def test_bad_input(kind):
     with pytest.raises(ValueError, match=r"shape \(…, 6\), of a grid of 2 × 3; the shape is .*5\)"):
         kind(1.0, (2, 3))(None, torch.zeros(1, 1, 5))
-    with pytest.raises(ValueError, match="two numbers, rows and columns"):
-        kind(1.0, (2, 3, 4))
-    with pytest.raises(ValueError, match="shape must be"):
-        kind(1.0, (0, 3))
-    with pytest.raises(ValueError, match="neighbours must be 4 or 8; they are 6"):
-        kind(1.0, (2, 3), neighbours=6)
-    with pytest.raises(ValueError, match="weight"):
-        kind(-1.0, (2, 3))
+    refused("two numbers, rows and columns", kind, 1.0, (2, 3, 4))
+    refused("shape must be", kind, 1.0, (0, 3))
+    refused("neighbours must be 4 or 8; they are 6", kind, 1.0, (2, 3), neighbours=6)
+    refused("weight", kind, -1.0, (2, 3))
     assert kind(0.5, [2, 3], neighbours=8).config() == {
         "weight": 0.5,
         "shape": [2, 3],

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from lexppl.models import Grouping, images
 from lexppl.models.grouping import slic_segments
 from lexppl.saving.description import describe, rebuild
+from tests.refusals import refusals, refused
 
 SMALL = st.integers(1, 7)
 
@@ -87,31 +88,23 @@ def test_slic_finds_segments_that_are_alike():
         assert len(image[0][segments == s].unique()) == 1
     grouping = Grouping.superpixels(segments, channels=3)
     assert grouping.event_shape == (3, 12, 12)
-    with pytest.raises(ValueError, match=r"in \[0, 1\]; it is 0 to 255"):
-        slic_segments(image * 255.0, 9)
-    with pytest.raises(ValueError, match="channels first"):
-        slic_segments(image[0], 9)
+    refused(r"in \[0, 1\]; it is 0 to 255", slic_segments, image * 255.0, 9)
+    refused("channels first", slic_segments, image[0], 9)
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: Grouping.patches((4, 4), 2), r"must be \(C, H, W\), channels first"),
-        (lambda: Grouping.patches(4, 2), "must be a shape"),
-        (lambda: Grouping.patches((1, 4, 0), 2), "a size of the shape of an image"),
-        (lambda: Grouping.patches((1, 4, 4), 0), "size must be a whole number of at least 1"),
-        (lambda: Grouping.patches((1, 4, 6), 7), "size must be at most 6.*4 × 6 pixels; it is 7"),
-        (lambda: images((1, 8, 8), patches=20), "patches must be at most 8.*it is 20"),
-        (lambda: Grouping.superpixels(torch.zeros(1, 2, 2)), r"segments must have shape \(H, W\)"),
-        (lambda: Grouping.superpixels([[0.5, 1.0]]), "whole numbers; some are fractions"),
-        (lambda: Grouping([0, 1, 2], event_shape=(1, 2, 2)), "groups must be 4 for rows.*or 4"),
-        (lambda: Grouping([0, 1], event_shape=(3,)), "groups must be 3 for rows"),
-        (lambda: Grouping([0], event_shape=()), "must have a dimension"),
-        (lambda: Grouping.time_by_feature((3,)), r"shape must be \(T, F\)"),
-        (lambda: Grouping.time_by_feature((3, 2), names=["a"]), r"names must have shape \(2,\)"),
-        (lambda: Grouping.words(0), "length must be a whole number"),
-    ],
+test_what_is_no_grouping_is_refused = refusals(
+    (lambda: Grouping.patches((4, 4), 2), r"must be \(C, H, W\), channels first"),
+    (lambda: Grouping.patches(4, 2), "must be a shape"),
+    (lambda: Grouping.patches((1, 4, 0), 2), "a size of the shape of an image"),
+    (lambda: Grouping.patches((1, 4, 4), 0), "size must be a whole number of at least 1"),
+    (lambda: Grouping.patches((1, 4, 6), 7), "size must be at most 6.*4 × 6 pixels; it is 7"),
+    (lambda: images((1, 8, 8), patches=20), "patches must be at most 8.*it is 20"),
+    (lambda: Grouping.superpixels(torch.zeros(1, 2, 2)), r"segments must have shape \(H, W\)"),
+    (lambda: Grouping.superpixels([[0.5, 1.0]]), "whole numbers; some are fractions"),
+    (lambda: Grouping([0, 1, 2], event_shape=(1, 2, 2)), "groups must be 4 for rows.*or 4"),
+    (lambda: Grouping([0, 1], event_shape=(3,)), "groups must be 3 for rows"),
+    (lambda: Grouping([0], event_shape=()), "must have a dimension"),
+    (lambda: Grouping.time_by_feature((3,)), r"shape must be \(T, F\)"),
+    (lambda: Grouping.time_by_feature((3, 2), names=["a"]), r"names must have shape \(2,\)"),
+    (lambda: Grouping.words(0), "length must be a whole number"),
 )
-def test_what_is_no_grouping_is_refused(make, message):
-    with pytest.raises(ValueError, match=message):
-        make()

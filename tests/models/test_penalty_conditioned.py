@@ -30,8 +30,7 @@ from lexppl.models import (
 )
 from lexppl.systems import invase, lex, real_x
 from lexppl.tabular.missing_values import with_missing
-
-pytestmark = pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
+from tests.refusals import refusals, refused
 
 LOW, HIGH = 0.005, 0.32
 
@@ -175,19 +174,13 @@ def plain():
     return program(BernoulliSelector(MLP(3, 3)))
 
 
-@pytest.mark.parametrize(
-    ("build", "kind", "words"),
-    [
-        (lambda: selector(penalty=1.0), ValueError, r"from 0\.005 to 0\.32 nats; 1 is outside"),
-        (lambda: ranged(KSubsetSelector(MLP(3, 6), 2)), TypeError, "KSubsetSelector is given"),
-        (lambda: ranged(BernoulliSelector(MLP(3, 6)), 0.5), ValueError, "high must be"),
-        (lambda: lex(3, classes=2, penalty=(0.1,)).build(), ValueError, "its two ends"),
-        (lambda: explain(plain(), rows()[0], penalty=0.1), ValueError, "fitted for one alone"),
-    ],
+test_refusals = refusals(
+    (lambda: selector(penalty=1.0), ValueError, r"from 0\.005 to 0\.32 nats; 1 is outside"),
+    (lambda: ranged(KSubsetSelector(MLP(3, 6), 2)), TypeError, "KSubsetSelector is given"),
+    (lambda: ranged(BernoulliSelector(MLP(3, 6)), 0.5), ValueError, "high must be"),
+    (lambda: lex(3, classes=2, penalty=(0.1,)).build(), ValueError, "its two ends"),
+    (lambda: explain(plain(), rows()[0], penalty=0.1), ValueError, "fitted for one alone"),
 )
-def test_refusals(build, kind, words):
-    with pytest.raises(kind, match=words):
-        build()
 
 
 class Sequential(PenaltyRangeSelector):
@@ -269,12 +262,10 @@ def test_a_sequential_law_learns_at_the_penalty_that_each_row_pays():
     torch.testing.assert_close(charged, levels * trace.nodes["mask"]["value"].sum(-1))
     with RowPenalties(levels):
         torch.testing.assert_close(model.selector(x[:6]).context[:, 0], levels.log2())
-    with pytest.raises(ValueError, match="charges each row its own"):
-        sequential_program(SCORES).train().selector(x)
+    refused("charges each row its own", sequential_program(SCORES).train().selector, x)
 
 
 def test_a_fit_of_one_penalty_has_no_order():
     x, y = rows(20)
     result = fit(plain(), (x, y), epochs=1, valid=None, progress=False)
-    with pytest.raises(ValueError, match="fitted for one alone"):
-        result.order(x)
+    refused("fitted for one alone", result.order, x)

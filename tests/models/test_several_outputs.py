@@ -26,6 +26,7 @@ from torch import nn
 from lexppl import ExplainerClassifier
 from lexppl.models import black_box
 from lexppl.tabular.given_model import box_of_table
+from tests.refusals import refused
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -118,8 +119,7 @@ def test_regressors_of_several_targets(kind):
 def test_xgboosts_boosters_of_several_targets(objective):
     xgboost = pytest.importorskip("xgboost")
     booster = xgboost.train({"objective": objective}, xgboost.DMatrix(X, LABELS), 2)
-    with pytest.raises(ValueError, match=REASON):
-        black_box(booster)
+    refused(REASON, black_box, booster)
 
 
 def test_one_output_in_a_column_is_accepted():

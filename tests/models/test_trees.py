@@ -21,6 +21,7 @@ from lexppl.models import ConstantImputer, GapImputer, Grouping, tree_predictor
 from lexppl.models.trees.boosted_trees import BoostedTrees, column_values, table_columns
 from lexppl.models.trees.tree_predictor import TreePredictor, masked_copies
 from lexppl.systems import lex
+from tests.refusals import refused
 
 LEVELS = 5
 
@@ -134,16 +135,14 @@ def test_trees_that_do_not_fit_in_or_differ_are_refused(monkeypatch: pytest.Monk
     found = HistGradientBoostingRegressor(max_iter=5, max_leaf_nodes=8).fit(rows, rows[:, 0])
     for short in ({"trees": 4}, {"leaves": 3}, {"depth": 1}, {"bins": 8}, {"outputs": 2}):
         settings = {"outputs": 1, "trees": 5, "leaves": 8, "depth": 8, "bins": 255, **short}
-        with pytest.raises(ValueError, match="estimator"):
-            BoostedTrees([[0]], **settings).take([found], rows)
+        refused("estimator", BoostedTrees([[0]], **settings).take, [found], rows)
     with pytest.raises(TypeError, match="HistGradientBoosting"):
         BoostedTrees([[0]], 1, 5).take([DecisionTreeRegressor().fit(rows, rows[:, 0])], rows)
     monkeypatch.setattr(found, "_baseline_prediction", found._baseline_prediction + 1.0)
     whole = BoostedTrees([[0]], 1, 5, 8, 8, 255)
     whole.take([found], rows)
     monkeypatch.setattr(found, "predict", lambda rows: rows[:, 0] + 5.0)
-    with pytest.raises(ValueError, match="differ"):
-        whole.take([found], rows)
+    refused("differ", whole.take, [found], rows)
 
 
 # -- the predictor
@@ -196,10 +195,8 @@ def test_the_spread_of_a_response_is_that_of_rows_not_learned_from() -> None:
 )
 def test_targets_of_another_kind_are_refused(y: Tensor, classes: int | None) -> None:
     predictor = tree_predictor(torch.zeros(10, 2), classes)
-    with pytest.raises(ValueError, match="y must hold"):
-        predictor.fit_rows(torch.zeros(10, 2), y)
-    with pytest.raises(ValueError, match=r"x must have shape \(N, 2\)"):
-        predictor.fit_rows(torch.zeros(10, 3), y)
+    refused("y must hold", predictor.fit_rows, torch.zeros(10, 2), y)
+    refused(r"x must have shape \(N, 2\)", predictor.fit_rows, torch.zeros(10, 3), y)
 
 
 # -- in a fit
@@ -302,8 +299,7 @@ def test_estimators_that_differentiate_are_refused(estimator) -> None:
         objective=NestedIWAE(4, estimator=estimator),
         **SMALL,
     )
-    with pytest.raises(ValueError, match=r"LeaveOneOut\(\)"):
-        fit(system, (x, y), **QUICK)
+    refused(r"LeaveOneOut\(\)", fit, system, (x, y), **QUICK)
     with program_settings(validate=True), pytest.raises(ValueError, match="no gradient in x"):
         predictor = grown_fast(x, 2)
         predictor(x.clone().requires_grad_())
@@ -319,5 +315,4 @@ def test_a_loader_is_refused() -> None:
     x, y, _ = table(100, 0)
     rows = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=50)
     system = lex(x.shape[1], classes=2, folds=1, predictor=grown_fast(x, 2), **SMALL)
-    with pytest.raises(ValueError, match="loader"):
-        fit(system, rows, valid=None, **QUICK)
+    refused("loader", fit, system, rows, valid=None, **QUICK)

@@ -174,7 +174,7 @@ def history_of(valid, stage=None):
 
 def best_epochs(axes):
     marks = [line for line in axes.lines if line.get_color() == ORANGE]
-    return [float(line.get_xdata()[0]) for line in marks]
+    return [float(epoch) for line in marks for epoch in line.get_xdata()]
 
 
 def test_best_epochs_are_marked_in_the_last_stage():

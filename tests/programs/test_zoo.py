@@ -14,7 +14,7 @@ from tests.refusals import refused
 FORCED = (LeaveOneOut(), ScoreFunction(baseline=-0.8))
 """Estimators that draw masks from their distributions as they are, so that draws can be forced on
 them."""
-DRAWN = (DisARM(), REBAR(0.5), REBAR(0.4, scale=0.6))
+DRAWN = (DisARM(), REBAR(0.4, scale=0.6))
 """Estimators that draw masks their own way."""
 RUNS, SAMPLES = 60, 400
 

@@ -31,7 +31,7 @@ def test_scores_of_labels(data, rows, classes, dtype, layout):
     p = torch.softmax(data.draw(values(rows, classes)), -1)
     y = data.draw(values(rows)).abs().mul(10).long() % classes
     if rows == 0:
-        refused("N >= 1", prediction_scores, p, y)
+        refused("none of them 0", prediction_scores, p, y)
         return
     scores = prediction_scores(p, y)
     assert 0 <= scores.accuracy <= 1 and scores.log_likelihood < 0
@@ -53,7 +53,7 @@ def test_scores_of_responses(data, rows, dtype, layout):
     same(
         scores, prediction_scores(laid_out(means, layout).to(dtype), laid_out(y, layout).to(dtype))
     )
-    refused("predictions must be means", prediction_scores, means[:, None], y)
+    refused("means where y holds responses", prediction_scores, means[:, None], y)
 
 
 @EXAMPLES

@@ -6,7 +6,6 @@ No file may end in another library's error, run anything, take much memory or en
 import copy
 import random
 import shutil
-import warnings
 
 import pytest
 import torch
@@ -15,7 +14,6 @@ from safetensors.torch import load_file
 from torch import nn
 
 from lexppl import fit, load, save
-from lexppl.inference import CollapseWarning
 from lexppl.saving import UnreadableFileError
 from lexppl.saving.files import refuse_sizes
 from lexppl.systems import lex
@@ -29,16 +27,14 @@ WRONG = (10**12, 10**40, -1, "x", "../../etc/passwd", None, [], {}, True, 1e300,
 
 
 def written(folder, seed):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", CollapseWarning)
-        result = fit(
-            lex(4, classes=2, k=2, **SIZES),
-            (X, (X[:, 0] > 0).long()),
-            epochs=2,
-            replicates=2,
-            seed=seed,
-            progress=False,
-        )
+    result = fit(
+        lex(4, classes=2, k=2, **SIZES),
+        (X, (X[:, 0] > 0).long()),
+        epochs=2,
+        replicates=2,
+        seed=seed,
+        progress=False,
+    )
     save(result, folder)
     return folder
 

@@ -2,7 +2,6 @@
 
 import json
 import sys
-import warnings
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import torch
 from torch import nn
 
 from lexppl import ExplainerClassifier, fit, load, save
-from lexppl.inference import CollapseWarning, NestedIWAE
+from lexppl.inference import NestedIWAE
 from lexppl.models import (
     LEX,
     MLP,
@@ -46,9 +45,7 @@ def model(dtype=torch.float32, network=None):
 
 
 def fitted(build, data, **options):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", CollapseWarning)
-        return fit(build, data, objective=NestedIWAE(masks=2), epochs=2, progress=False, **options)
+    return fit(build, data, objective=NestedIWAE(masks=2), epochs=2, progress=False, **options)
 
 
 @pytest.mark.smoke

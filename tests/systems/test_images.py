@@ -48,7 +48,6 @@ def system(name, architecture):
 
 
 @pytest.mark.complete(but=6)
-@pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
 @pytest.mark.parametrize("name", ON_IMAGES)
 @pytest.mark.parametrize("make", [convolutional, flat])
 def test_every_method_fits_and_explains_images(name, make, tmp_path):

@@ -129,10 +129,7 @@ test_bad_input_is_refused = refusals(
         lambda: xtab(3, classes=2, subsets=4),
         "subsets must be a whole number from 1 to 3, the features; it is 4",
     ),
-    (
-        lambda: xtab(3, classes=2, overlap=1.5),
-        r"overlap must be a share in \[0, 1\]; it is 1.5",
-    ),
+    (lambda: xtab(3, classes=2, overlap=1.5), r"overlap must be a share in \[0, 1\]; it is 1.5"),
     (lambda: xtab(3, classes=2, noise=-0.1, **SIZES), r"share must .* in \[0, 1\]; it is -0.1"),
     (lambda: xtab(3, classes=1, **SIZES), "classes must be a whole number of at least 2"),
     (lambda: xtab(3, classes=2, encoder_hidden=()), "encoder_hidden must have at least one"),

@@ -1,10 +1,5 @@
 """Settings of estimators that are fitted in a moment."""
 
-import pytest
-
-QUIET = pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
-"""So short fits collapse, and the warning is not what is tested."""
-
 
 def small(**options):
     """Arguments of an estimator, with others."""

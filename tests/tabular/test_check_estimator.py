@@ -9,8 +9,6 @@ from sklearn.utils.estimator_checks import estimator_checks_generator
 from lexppl import ExplainerClassifier, ExplainerRegressor
 from lexppl.systems import METHODS
 
-pytestmark = pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
-
 TINY = {"hidden": (8,), "predictor_hidden": (32,), "prediction_masks": 10}
 QUICK = {**TINY, "epochs": 12, "batch_size": 120, "learning_rate": 5e-2}
 # XTab's penalties shut its masks before they learn where the rate is high.

@@ -13,9 +13,7 @@ from lexppl.data import TableEncoding
 from lexppl.data.encoding import TargetColumn
 from lexppl.models import CategoricalLikelihood, NormalLikelihood, Predictor
 from lexppl.tabular.given_model import box_of_table, predictor_on_standardised_rows, same_of_all
-from tests.tabular.small import QUIET, small
-
-pytestmark = QUIET
+from tests.tabular.small import small
 
 WIDTHS = {"hidden": (16,), "predictor_hidden": (32,), "prediction_masks": 20}
 QUICK = small(epochs=60, batch_size=100, learning_rate=2e-2, **WIDTHS)

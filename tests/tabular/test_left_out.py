@@ -9,13 +9,10 @@ from lexppl import explain, load, save
 from lexppl.choices.settings import AUTO
 from lexppl.evaluation.folds import Folds
 from lexppl.explanation.reading.masks import mask_means
-from lexppl.inference import CollapseWarning
 from lexppl.models import Grouping
 from lexppl.tabular.encoded_rows import EncodedRows
 from lexppl.tabular.fit_plan import plan_for
 from lexppl.tabular.table_fit import fit_table
-
-pytestmark = pytest.mark.filterwarnings(f"ignore::{CollapseWarning.__module__}.CollapseWarning")
 
 
 @pytest.fixture(scope="module")

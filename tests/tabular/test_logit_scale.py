@@ -38,7 +38,6 @@ def total(result, folds, y):
     return folds.values(predictive_log_likelihood, result, X, y, masks=10, seed=1).sum()
 
 
-@pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
 def test_labels_that_are_certain_sharpen_networks_that_weight_decay_holds_back():
     result, folds = fitted(CERTAIN, 0.02)
     before, unsure = logits_of(result), total(result, folds, CERTAIN)
@@ -49,7 +48,6 @@ def test_labels_that_are_certain_sharpen_networks_that_weight_decay_holds_back()
     assert total(result, folds, CERTAIN) > unsure + 1.0
 
 
-@pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
 def test_neither_the_next_factor_nor_the_one_before_is_better():
     y = torch.where(torch.arange(120) % 15 == 0, 1 - CERTAIN, CERTAIN)
     result, folds = fitted(y, 0.02)
@@ -64,7 +62,6 @@ def test_neither_the_next_factor_nor_the_one_before_is_better():
         assert total(result, folds, y) < best
 
 
-@pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
 def test_logits_of_noise_stay():
     result, folds = fitted(NOISE, 0.02)
     before = logits_of(result)
@@ -73,7 +70,6 @@ def test_logits_of_noise_stay():
         assert all(torch.equal(old[name], new[name]) for name in old)
 
 
-@pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
 @pytest.mark.parametrize("scale", [0.25, 1.0, 4.0])
 def test_the_scale_of_a_response_is_that_of_what_is_missed(scale):
     """To within half a step, √√2, of the most likely scale, and of no other weight."""
@@ -95,7 +91,6 @@ def test_the_scale_of_a_response_is_that_of_what_is_missed(scale):
         assert all(torch.equal(old[name], new[name]) for name in old)
 
 
-@pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
 def test_rows_of_weight_0_do_not_count():
     result, folds = fitted(CERTAIN, 0.02)
     wrong = torch.where(torch.arange(120) < 60, CERTAIN, 1 - CERTAIN)

@@ -11,9 +11,7 @@ from lexppl.models import ConstantImputer, MarginalImputer
 from lexppl.systems import METHODS, l2x
 from lexppl.tabular.missing_values import IMPUTERS_OF_MISSING, METHODS_OF_MISSING, with_missing
 from tests.refusals import refused
-from tests.tabular.small import QUIET, small
-
-pytestmark = QUIET
+from tests.tabular.small import small
 
 QUICK = small(epochs=25, learning_rate=1e-2, hidden=(16,), prediction_masks=20, hide_missing=True)
 

@@ -12,9 +12,6 @@ from lexppl.systems import lex
 from lexppl.tabular import table_fit
 from lexppl.tabular.fit_plan import NOISE_BITS, PATH, plan_for
 from tests.refusals import refused
-from tests.tabular.small import QUIET
-
-pytestmark = QUIET
 
 SHORT = {"epochs": 4, "hidden": (6,), "predictor_hidden": (6,), "learning_rate": 1e-2}
 SHORT["random_state"] = 0

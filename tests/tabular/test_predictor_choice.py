@@ -16,8 +16,6 @@ from lexppl.tabular.fit_plan import plan_for
 from tests.refusals import refused
 from tests.saving.changed import description_of
 
-pytestmark = pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
-
 QUICK = {"epochs": 2, "random_state": 0}
 
 

@@ -20,8 +20,6 @@ from lexppl.tabular.row_predictions import (
     standard_gamma,
 )
 
-pytestmark = pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
-
 Z = 4.5
 DRAWS = 40_000
 X, Y = make_blobs(60, n_features=3, centers=3, random_state=0)

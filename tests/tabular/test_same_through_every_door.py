@@ -30,8 +30,6 @@ from lexppl.systems import METHODS
 from lexppl.systems.registry import system_for
 from lexppl.tabular.predictors import settle_scale
 
-pytestmark = pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
-
 SEED, EPOCHS, DRAWS = 3, 3, 5
 ROUNDING = {"atol": 1e-6, "rtol": 0.0}
 """A mean by pandas and one by scikit-learn may differ in the last bit."""

@@ -9,9 +9,7 @@ from lexppl import ExplainerClassifier, ExplainerRegressor
 from lexppl.inference import entropy_unit
 from lexppl.models.imputers import imputer_of
 from lexppl.tabular.encoded_rows import as_counts, repeated_rows, with_class_weights
-from tests.tabular.small import QUIET, small
-
-pytestmark = QUIET
+from tests.tabular.small import small
 
 TINY = small(epochs=5, batch_size=30, learning_rate=2e-2)
 

@@ -35,9 +35,7 @@ from lexppl.tabular.estimators import in_response_units
 from lexppl.tabular.fit_plan import plan_for
 from lexppl.tabular.given_model import box_of_rows, outputs_of
 from tests.refusals import refused
-from tests.tabular.small import QUIET, small
-
-pytestmark = QUIET
+from tests.tabular.small import small
 
 TINY = small(epochs=20, batch_size=50, learning_rate=5e-2)
 SHORT = {**TINY, "epochs": 1}

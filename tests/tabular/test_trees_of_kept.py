@@ -20,8 +20,6 @@ from lexppl.tabular.fit_plan import plan_for
 from lexppl.tabular.predictors import says_more, trees_where_better
 from lexppl.tabular.table_fit import fit_table
 
-pytestmark = pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
-
 TRAINING = {"epochs": 8, "batch_size": 100, "learning_rate": 1e-2, "progress": False, "seed": 3}
 NAMES = ("a", "b", "c")
 

@@ -33,7 +33,7 @@ EVALUATED_BY: Mapping[str, Any] = {
     "imputer": "gaussian",
 }
 """The fit of `lexppl evaluate` by default; the penalty in nats an entry."""
-FOLDS, OF_IMAGES, OF_TEXTS = 5, 2, 4
+FOLDS, REPLICATES = 5, 2
 """Replicates of `lexppl explain` by default, of tables (a fold each) and of other data."""
 SHARE, FDR = 0.2, 0.1
 """Share of rows to judge and false discovery rate of `lexppl explain` by default."""
@@ -71,8 +71,7 @@ GROUPS = sections(
     guides=with_meanings(GUIDES),
     prior_scale=f"{PRIOR_SCALE:g}",
     folds=FOLDS,
-    of_images=OF_IMAGES,
-    of_texts=OF_TEXTS,
+    replicates=REPLICATES,
     share=SHARE,
 )
 """Texts of the options by group."""

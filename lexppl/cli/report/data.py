@@ -26,6 +26,7 @@ from lexppl.cli.results.gains import JudgedGains
 from lexppl.cli.results.penalties import AllPenalties
 from lexppl.cli.results.scores import Judgement
 from lexppl.cli.results.single_rows import Details, ExplainedRow
+from lexppl.cli.results.words import WordFindings
 from lexppl.cli.terminal import EXPLAINER, MEANINGS, REPORT
 from lexppl.data.divided_table import DividedTable
 from lexppl.evaluation.penalty_path import PenaltyPath
@@ -67,6 +68,7 @@ class CommonReport:
         posterior: masks of held-out rows.
         ranking: of :func:`lexppl.explanation.selection_table`, or of words.
         judgement: held-out scores.
+        learning: gain over the base rate.
     """
 
     options: argparse.Namespace
@@ -78,6 +80,7 @@ class CommonReport:
     ranking: pd.DataFrame
     judgement: Judgement
     warnings: tuple[str, ...]
+    learning: BaseRateGain | None = None
 
     entries: ClassVar[str] = "features"
 
@@ -128,7 +131,6 @@ class TableReport(CommonReport):
         predictor: what predicts from the kept features, in words.
         gains: None of masks that do not select.
         path: the penalties of which one was chosen.
-        learning: gain over the base rate.
         penalties: the fit at each of its penalties.
         calls: rows that a black box was given, in words.
         certified: of `--guarantee`.
@@ -140,7 +142,6 @@ class TableReport(CommonReport):
     details: Details
     path: PenaltyPath | None = None
     choice: EncodedChoice = field(default_factory=EncodedChoice)
-    learning: BaseRateGain | None = None
     penalties: AllPenalties | None = None
     calls: str | None = None
     certified: CertifiedRows | None = None
@@ -249,12 +250,14 @@ class RowsReport(CommonReport):
         requested: masks of the rows of --row, or None.
         rows: single rows, step by step.
         numbers: rows of the posterior, and of `requested`.
+        words: what words of texts say; the ranking is its table.
     """
 
     source: DividedRows
     requested: Posterior | None
     rows: tuple[ExplainedRow, ...]
     numbers: tuple[list[int], list[int]]
+    words: WordFindings | None = None
 
     @cached_property
     def size(self) -> KeptSize:

@@ -8,25 +8,17 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from markupsafe import Markup
 from matplotlib import colormaps
 from matplotlib.image import imsave
 from numpy.typing import NDArray
-from scipy.stats import t
-from torch import Tensor
 
 from lexppl.arviz_compatibility import Posterior
 from lexppl.cli.report.data import RowGroup, shown_rows
-from lexppl.data import Vocabulary
-from lexppl.data.texts import PADDING
-from lexppl.explanation.reading.images import ImageGeometry, image_geometry
 from lexppl.explanation.reading.masks import (
     ATTRIBUTION,
     PROBABILITY,
-    ImportanceKind,
     kind_of,
-    mask_means,
     masks_of,
     responses_of,
 )
@@ -34,11 +26,9 @@ from lexppl.explanation.reading.picture_values import chosen_rows
 from lexppl.explanation.reading.rows import percent, row_outcomes, row_spread
 from lexppl.plots.images import (
     Pixels,
+    SelectionMaps,
     as_colours,
-    only_kept,
     row_title,
-    tinted,
-    value_ends,
     widest_of,
 )
 from lexppl.plots.texts import highlighted_text
@@ -118,29 +108,13 @@ def image_parts(posterior: Posterior, selected: Sequence[Any] = ()) -> dict[str,
     }
 
 
-class _Maps:
-    """The maps of a posterior's rows as colours."""
+class _Maps(SelectionMaps):
+    """The maps of a posterior's rows as tiles."""
 
     def __init__(self, posterior: Posterior) -> None:
-        self.geometry: ImageGeometry = image_geometry(posterior)
-        self.kind = kind_of(posterior)
-        self.posterior = posterior
-        self.outcomes = row_outcomes(posterior)
-        self.ends = value_ends(self.geometry.images)
-        self.means: NDArray[np.float64] = mask_means(posterior).values.mean(0, dtype=np.float64)
-        self.signed = self.kind is ATTRIBUTION
+        super().__init__(posterior)
+        self.posterior, self.outcomes = posterior, row_outcomes(posterior)
         self.word = "attributions" if self.signed else self.kind.label
-        self.most = self.kind.end(self.means)
-        self.names = masks_of(posterior)["row"].values
-
-    def image(self, place: int) -> Pixels:
-        return as_colours(self.geometry.images[place], self.ends)
-
-    def map_of(self, place: int) -> Pixels:
-        return self.tint(self.image(place), self.means[place])
-
-    def tint(self, colours: Pixels, values: NDArray[Any]) -> Pixels:
-        return tinted(colours, self.geometry.on_pixels(values), self.most, self.signed)
 
     def group(self, group: RowGroup) -> dict[str, Any]:
         """Tiles of rows under a heading."""
@@ -169,14 +143,13 @@ class _Maps:
         spread = row_spread(self.posterior, list(places))
         wide = self.geometry.on_pixels(spread.values)
         widest = widest_of(wide, self.most)
-        masks = masks_of(self.posterior)[mask_means(self.posterior).attrs["site"]].values
+        draws = min(ROW_DRAWS, self.masks.shape[0] * self.masks.shape[1])
         for line, place in enumerate(places):
             title = row_title(self.names[place])
             start = title[0].upper() + title[1:]
             unsure = colormaps["Oranges"](np.nan_to_num(wide[line]) / widest)[..., :3]
-            image = self.image(place)
             tiles = [
-                tile([image], f"{start}: the image", ["the image"]),
+                tile([self.image(place)], f"{start}: the image", ["the image"]),
                 tile([self.map_of(place)], f"{start}: its {self.word}", [self.word]),
                 tile(
                     [unsure],
@@ -184,14 +157,8 @@ class _Maps:
                     [f"{spread.label}, from 0 to {widest:.2g}"],
                 ),
             ]
-            drawn = masks[:, :, place]
-            for i in range(min(ROW_DRAWS, drawn.shape[0] * drawn.shape[1])):
-                keep = drawn[i % len(drawn), i // len(drawn)]
-                picture = (
-                    self.tint(image, keep)
-                    if self.signed
-                    else only_kept(image, self.geometry.on_pixels(keep))
-                )
+            for number in range(draws):
+                keep, picture = self.draw(place, number)
                 kept = "" if self.kind is not PROBABILITY else f", {int(keep.sum())} kept"
                 alt = f"{start}: a draw of its mask{kept}"
                 tiles.append(tile([picture], alt, [f"a draw{kept}"]))
@@ -217,7 +184,6 @@ class _Maps:
 
 TEXTS_PER_CLASS = 2  # Right rows, and wrong ones, of each class
 MOST_WORDS = 400  # Words of a text that a page shows
-UNKNOWN_WORDS = "(unknown words)"
 
 
 def text_parts(
@@ -252,75 +218,3 @@ def text_parts(
         "signed": kind is ATTRIBUTION,
         "meaning": kind.meaning.replace("the feature", "the word"),
     }
-
-
-def ranked_words(
-    values: NDArray[np.floating],
-    x: Tensor,
-    vocabulary: Vocabulary,
-    kind: ImportanceKind,
-    predicted: NDArray[np.int64],
-    class_names: tuple[str, ...],
-) -> pd.DataFrame:
-    r"""Words of texts by what is kept of them:
-
-        s_w = Σ_n Σ_t E[z_nt | x_n] 1{x_nt = w}.
-
-    Args:
-        values: E[z | x] of R replicates, `(R, N, T)`.
-        x: word numbers, `(N, T)`.
-        predicted: class of each text, `(N,)`.
-
-    Returns:
-        indexed by `word`, in the order of Pearson's residual `(|s_w| − n_w s̄) / √(n_w s̄)`, n_w the
-        word's count and s̄ the mean of `|s_w|` over occurrences, so that no word is first for how
-        frequent it is; unknown words are last: `kept`, s_w, mean over replicates; `lower` and
-        `upper`, its 95 % t-interval over them, NaN of one; `count` of the word in the texts;
-        `share`, kept / count; `mostly_in`, the predicted class whose texts keep most of it, by
-        text.
-
-    Example:
-        >>> from lexppl.explanation.reading.masks import PROBABILITY
-        >>> x = Tensor([[2, 3, 0], [3, 3, 2]])
-        >>> values = np.array([[[0.9, 0.1, 0.0], [0.2, 0.0, 1.0]]])
-        >>> table = ranked_words(
-        ...     values, x, Vocabulary(["good", "film"]), PROBABILITY, np.array([0, 1]), ("a", "b"))
-        >>> table[["kept", "count", "mostly_in"]].round(1).to_dict("index")["good"]
-        {'kept': 1.9, 'count': 2, 'mostly_in': 'b'}
-    """
-    numbers = x.detach().cpu().numpy().astype(np.int64)
-    there = numbers != PADDING
-    size, flat = len(vocabulary), numbers[there]
-    sums = np.stack([np.bincount(flat, one[there], minlength=size) for one in values])
-    counts = np.bincount(flat, minlength=size)
-    mean = sums.mean(0)
-    half = np.full(size, np.nan)
-    if len(sums) > 1:
-        half = t.ppf(0.975, len(sums) - 1) * sums.std(0, ddof=1) / np.sqrt(len(sums))
-    lower = mean - half if kind is ATTRIBUTION else (mean - half).clip(0.0)
-    classes = np.repeat(predicted[:, None], numbers.shape[1], axis=1)[there]
-    texts = np.bincount(predicted, minlength=len(class_names)).clip(1)
-    every = np.abs(values.mean(0))[there]
-    in_class = np.stack(
-        [
-            np.bincount(flat[classes == c], every[classes == c], minlength=size) / texts[c]
-            for c in range(len(class_names))
-        ]
-    )
-    table = pd.DataFrame(
-        {
-            "kept": mean,
-            "lower": lower,
-            "upper": mean + half,
-            "count": counts,
-            "share": mean / counts.clip(1),
-            "mostly_in": np.array(class_names, dtype=object)[in_class.argmax(0)],
-        },
-        index=pd.Index([vocabulary.word(n) or "" for n in range(size)], name="word"),
-    )
-    own = table["kept"].abs()
-    expected = table["count"] * (own.sum() / max(1, counts.sum()))
-    residual = (own - expected) / expected.clip(lower=1e-12) ** 0.5
-    residual["?"] = -np.inf
-    order = residual[counts > 0].sort_values(ascending=False, kind="stable").index
-    return table.loc[order].rename(index={"?": UNKNOWN_WORDS})

@@ -78,8 +78,9 @@ def rendered(*parts: str, **context: Any) -> Markup:
 def write_report(report: Report, path: Path) -> None:
     """Write the report as one HTML file."""
     plt.switch_backend("svg")  # On a desktop a figure would else open a window.
-    context = _shared(report, path.parent)
-    context |= _of_table(report) if isinstance(report, TableReport) else _of_rows(report)
+    with plt.style.context("default"):  # Not those of the user's matplotlibrc.
+        context = _shared(report, path.parent)
+        context |= _of_table(report) if isinstance(report, TableReport) else _of_rows(report)
     path.write_text(rendered(*PAGE, **context), encoding="utf-8")
 
 

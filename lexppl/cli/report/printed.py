@@ -16,8 +16,7 @@ from lexppl.cli.terminal import IMPORTANCE, show, text_table
 from lexppl.explanation.reading.sentences import plain
 
 SHOWN = 20  # Lines of a ranking
-SHOWN_KEPT = 0.05  # Least of a word that shows and has a class
-WORD_HEAD = ("word", "kept", "95 % interval", "in the texts", "share kept", "mostly in")
+WORD_HEAD = ("word", "alone", "beyond others", "in texts", "share kept", "mostly in")
 
 
 def print_report(report: Report, folder: Path) -> None:
@@ -58,10 +57,12 @@ def ranking_title(report: Report) -> str:
                 f"Ranked groups of features: gain, and what they say alone, in nats, and {meaning}"
             )
         return f"{what}, mean over held-out rows"
-    if source.are_texts:
+    if (words := report.words) is not None:
+        count = int(words.table["found"].sum())
+        found = f"the first {count} are found" if count > 1 else "the first is found"
         return (
-            "Words by how much is kept of them for how often they are in "
-            f"{len(source.test):,} held-out texts"
+            f"Words by what they say of {source.data.target_name} in {words.texts:,} texts, in "
+            f"nats a text; {found if count else 'none is found'}"
         )
     meaning = meaning.replace("the feature", "it")
     return f"Ranked {source.data.entries}, by {meaning}, mean over held-out images"
@@ -82,20 +83,16 @@ def _ranking(report: Report) -> tuple[Sequence[str], list[list[str]]]:
 
 def word_cells(ranking: pd.DataFrame) -> list[list[str]]:
     """Words as cells of a table."""
-    cells = []
-    for word, line in ranking.iterrows():
-        kept, lower, upper = float(line["kept"]), float(line["lower"]), float(line["upper"])
-        cells.append(
-            [
-                str(word),
-                f"{kept:.1f}",
-                "–" if pd.isna(lower) else f"{lower:.1f} – {upper:.1f}",
-                str(int(line["count"])),
-                f"{float(line['share']):.2f}",
-                str(line["mostly_in"]) if abs(kept) >= SHOWN_KEPT else "–",
-            ]
-        )
-    return cells
+    return [
+        [
+            str(word),
+            *("–" if pd.isna(line[name]) else f"{line[name]:.4f}" for name in ("first", "last")),
+            str(line["texts"]),
+            "–" if pd.isna(line["share"]) else f"{line['share']:.2f}",
+            str(line["mostly_in"]),
+        ]
+        for word, line in ranking.iterrows()
+    ]
 
 
 def _indented(text: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,8 +15,17 @@ from lexppl.choices.settings import POINTS, Regime
 from lexppl.cli.report.data import Report, RowsReport, TableReport
 from lexppl.cli.results.gains import JudgedGains
 from lexppl.cli.results.scores import BASE, EXPLAINER, FULL, ScoreRow
+from lexppl.cli.results.words import LEAST_TEXTS, WordFindings
+from lexppl.evaluation.importance import FDR
 from lexppl.explanation.reading.masks import PROBABILITY
-from lexppl.explanation.reading.sentences import BOLD, NAMED, PLAIN, Reading, groups_read
+from lexppl.explanation.reading.sentences import (
+    BOLD,
+    NAMED,
+    PLAIN,
+    ReadGroup,
+    Reading,
+    groups_read,
+)
 from lexppl.summary import counted, listed
 
 
@@ -110,6 +120,7 @@ OUTPUTS = MappingProxyType(  # What is predicted in place of the target
 )
 CLOSE = 0.02  # Difference of shares of predictors about as good
 RARE = 0.8  # Share of the commonest label from which accuracy says little
+TOGETHER = "together with others"  # Of words that say nothing alone
 
 
 @dataclass(frozen=True)
@@ -141,6 +152,10 @@ class FirstScreen(Reading):
             (question, first), *rest = found
             found = [(question, f"{self.behind[0].upper()}{self.behind[1:]}. {first}"), *rest]
         return found + ([(ENOUGH, self.certified)] if self.certified else [])
+
+    @property
+    def _rows(self) -> str:
+        return counted(self.rows, self.row)
 
     def rests_on(self) -> str:
         """What is read, and what each group is worth."""
@@ -264,17 +279,20 @@ def first_screen(report: Report) -> FirstScreen:
         of_model=plan.regime.post_hoc,
         scores=scores,
     )
+    learning, behind = report.learning, "" if plan.regime.post_hoc else report.judgement.behind
+    screen = replace(screen, learned=None if learning is None else learning.shown, behind=behind)
     if isinstance(report, RowsReport):
-        first = _rests_on(report)
-        return replace(screen, first=first, entries=report.entries, row=source.data.rows)
-    gains, learning, certified = report.gains, report.learning, report.certified
+        first = f"What matters to predict {source.data.target_name}, by the {report.kind.label}."
+        if report.kind is PROBABILITY:
+            first = f"To predict {source.data.target_name}, {_size(report)}"
+        screen = replace(screen, first=first, entries=report.entries, row=source.data.rows)
+        return screen if report.words is None else _of_words(screen, report.words)
+    gains, certified = report.gains, report.certified
     screen = replace(
         screen,
         groups=groups_read(report.ranking, None if gains is None else gains.groups),
         in_folds=source.fold is not None,
-        learned=None if learning is None else learning.shown,
         certified="" if certified is None else certified.answer(),
-        behind="" if plan.regime.post_hoc else report.judgement.behind,
     )
     if gains is None:
         return screen
@@ -282,16 +300,37 @@ def first_screen(report: Report) -> FirstScreen:
     return replace(screen, rows=gains.rows, rate=_rate(gains.rate), error=error)
 
 
-def _rests_on(report: RowsReport) -> str:
-    """What predictions of images or texts rest on."""
-    target = report.source.data.target_name
-    sentence = f"What matters to predict {target}, by the {report.kind.label}."
-    if report.kind is PROBABILITY:
-        sentence = f"To predict {target}, {_size(report)}"
-    if report.source.are_texts:
-        words = listed(f"{BOLD}{word}{PLAIN}" for word in report.ranking.index[:NAMED])
-        sentence += f" For how often they occur, most is kept of the words {words}."
-    return sentence
+def _of_words(screen: FirstScreen, words: WordFindings) -> FirstScreen:
+    """A first screen that begins with the words that say something of the class."""
+    table, texts, target = words.table, f"{words.texts:,} texts", screen.target
+    found, tested = table[table["found"]], counted(words.tested, "word")
+    groups = [ReadGroup(str(word), (str(word),), math.nan, found=True) for word in found.index]
+    screen = replace(screen, groups=groups, rows=words.texts, rate=_rate(f"{FDR}"))
+    if found.empty:
+        known = f"any of the {tested} that are in {LEAST_TEXTS} of them or more"
+        first = f"{texts} do not show that {known} helps to predict {target}. {screen.first}"
+        return replace(screen, first=first)
+    kinds = found["mostly_in"].where(found["first_lower"] > 0, TOGETHER)
+    items = []
+    for kind in sorted(kinds.unique(), key=lambda kind: kind == TOGETHER):
+        names = [f"{BOLD}{word}{PLAIN}" for word in found.index[kinds == kind]]
+        more = [f"{len(names) - NAMED} more"] * (len(names) > NAMED)
+        items.append(f"{listed([*names[:NAMED], *more])} ({kind})")
+    are, them = ("together they are", "them") if len(found) > 1 else ("it is", "it")
+    kept = round(100 * np.average(found["share"].fillna(0.0), weights=found["texts"]))
+    first = (
+        f"The prediction of {target} rests on {listed(items)}; {are} in "
+        f"{_hundredths(words.covered)} of 100 texts, of which {_hundredths(words.right)} of 100 "
+        f"are predicted right. The explainer keeps {them} in {kept} of 100 places."
+    )
+    others, rest = words.measured - len(found), words.tested - words.measured
+    if others:
+        which = f"The other {counted(others, 'word')}"
+        if rest:
+            which = f"Of the other {rest + others:,} words {others} "
+            which += f"{'was' if others == 1 else 'were'} measured, which"
+        first += f" {which} {'is' if others == 1 else 'are'} not shown to help."
+    return replace(screen, first=first)
 
 
 def _size(report: RowsReport) -> str:

@@ -44,7 +44,10 @@ class ProgramParts:
 
 @dataclass(frozen=True, eq=False)
 class Simulated:
-    """A data set: shared latents `(*event)` and masks `(B, G)` by site, and y `(B, *event)`."""
+    """A data set: shared latents `(*event)`, masks by site, and y `(B, *event)`.
+
+    A mask is `(B, G)` of rows, `(J, G)` of J groups, `(G,)` of all rows.
+    """
 
     shared: dict[str, Tensor]
     masks: dict[str, Tensor]
@@ -104,7 +107,8 @@ def simulate(model: Callable[..., Any], x: Tensor, seed: int) -> Simulated:
         elif not site.in_particles:
             shared[name] = site.value
         elif site.is_mask and len(event) == 1:
-            masks[name] = site.value.reshape(rows, *event)
+            count = site.value.numel() // math.prod(event)
+            masks[name] = site.value.reshape(event if count == 1 < rows else (count, *event))
     if y is None or y.dim() == 0 or len(y) != rows:
         raise ValueError(
             "called as program(x, None), the program must draw a response 'y' with one value for "

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from math import prod
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Self
 
 from torch import nn
 
@@ -32,6 +33,8 @@ class Architecture(ABC):
     :attr:`event_shape` and makes two networks, :meth:`selector` and :meth:`predictor`; the rest has
     defaults.
     """
+
+    _fitted: Any = None
 
     @property
     @abstractmethod
@@ -68,6 +71,14 @@ class Architecture(ABC):
     def predictor(self, outputs: int, seed: int | None = None) -> nn.Module:
         """A network that predicts: `(N, *event)` to `(N, outputs)`; `seed` draws its weights,
         leaving the global random state as it is, None from torch's default generator."""
+
+    def starting_from(self, predictor: nn.Module) -> Self:
+        """The same with networks that start from one that :meth:`predictor` made and that is
+        fitted, if it has such: predictors from a copy, selectors of images from its blocks of their
+        shapes, and selectors of texts from its vectors of words."""
+        started = copy.copy(self)
+        started._fitted = predictor
+        return started
 
     def coefficients(self, outputs: int) -> nn.Module:
         """A network of a coefficient for each feature and output: `(N, *event)` to `(N, outputs ·

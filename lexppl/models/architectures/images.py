@@ -458,13 +458,6 @@ class ImageArchitecture(_OfImages):
                 return TorchvisionNetwork(name, self._shape, outputs, weights=weights)
             return self._network(self._shape, outputs)
 
-    def starting_from(self, predictor: ConvolutionalNetwork) -> ImageArchitecture:
-        """The same with networks that start from a fitted predictor: predictors from a copy, and
-        blocks of a selector that are of the shapes of the predictor's from those."""
-        started = copy.copy(self)
-        started._fitted = predictor
-        return started
-
     def coefficients(self, outputs: int) -> nn.Module:
         """A U-Net of `outputs · C` maps, smooth as SENN has it: with tanh."""
         return self._unet(self._shape, outputs * prod(self._shape), None, activation="tanh")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
@@ -48,7 +49,17 @@ class WordEmbedding(Configured, nn.Module):
         return words.long(), keep
 
 
-class BagOfWords(Configured, nn.Module):
+class _OfWords(Configured, nn.Module):
+    """Base of the networks whose first layer is a :class:`WordEmbedding`."""
+
+    def __init__(self, vocabulary_size: int, length: int, embedding: int) -> None:
+        super().__init__()
+        self.words = WordEmbedding(vocabulary_size, length, embedding)
+        self.vocabulary_size, self.length = self.words.vocabulary_size, self.words.length
+        self.embedding = self.words.width
+
+
+class BagOfWords(_OfWords):
     """`f(Σ_t z_t e(w_t) / max(1, Σ_t z_t))`, a perceptron of the kept words' mean vector: `(N, T)`
     or `(N, 2T)` to `(N, outputs)`; L2X's predictor (Chen et al. 2018, § 4.2), which divides by
     k."""
@@ -61,12 +72,9 @@ class BagOfWords(Configured, nn.Module):
         embedding: int = 50,
         hidden: Sequence[int] = (250,),
     ) -> None:
-        super().__init__()
-        self.words = WordEmbedding(vocabulary_size, length, embedding)
+        super().__init__(vocabulary_size, length, embedding)
         self.network = MLP(embedding, outputs, hidden)
-        self.vocabulary_size, self.length = self.words.vocabulary_size, self.words.length
-        self.embedding, self.hidden = self.words.width, self.network.hidden
-        self.outputs = self.network.outputs
+        self.hidden, self.outputs = self.network.hidden, self.network.outputs
 
     def forward(self, x: Tensor) -> Tensor:
         _, keep = self.words.read(x)
@@ -74,7 +82,7 @@ class BagOfWords(Configured, nn.Module):
         return self.network(mean)
 
 
-class TextCNN(Configured, nn.Module):
+class TextCNN(_OfWords):
     """Word vectors, a convolution, the largest value of each filter and two dense layers: `(N, T)`
     or `(N, 2T)` to `(N, outputs)` (Kim 2014, in the sizes of Chen et al. 2018, § 4.2)."""
 
@@ -89,14 +97,11 @@ class TextCNN(Configured, nn.Module):
         hidden: int = 250,
         dropout: float = 0.2,
     ) -> None:
-        super().__init__()
+        super().__init__(vocabulary_size, length, embedding)
         self.outputs = int_at_least("outputs", outputs)
         self.filters, self.window = int_at_least("filters", filters), int_at_least("window", window)
         self.hidden = int_at_least("hidden", hidden)
         self.dropout = fraction("dropout", dropout, zero=True)
-        self.words = WordEmbedding(vocabulary_size, length, embedding)
-        self.vocabulary_size, self.length = self.words.vocabulary_size, self.words.length
-        self.embedding = self.words.width
         self.convolution = nn.Conv1d(embedding, filters, window, padding="same")
         self.dense = nn.Linear(filters, hidden)
         self.last = nn.Linear(hidden, outputs)
@@ -107,7 +112,7 @@ class TextCNN(Configured, nn.Module):
         return self.last(relu(dropout(self.dense(found), self.dropout, self.training)))
 
 
-class TextSelector(Configured, nn.Module):
+class TextSelector(_OfWords):
     """L2X's selector (Chen et al. 2018, § 4.2): a convolution, of it a global part, the largest
     value of each filter, and a local one, both side by side at every word: `(N, T)`, and `shown`
     numbers behind the words, to `(N, outputs)`, outputs a multiple of T; 0 for padding, which is
@@ -124,13 +129,10 @@ class TextSelector(Configured, nn.Module):
         shown: int = 0,
         dropout: float = 0.2,
     ) -> None:
-        super().__init__()
-        self.words = WordEmbedding(vocabulary_size, length, embedding)
-        self.vocabulary_size, self.length = self.words.vocabulary_size, self.words.length
+        super().__init__(vocabulary_size, length, embedding)
         self.outputs = int_at_least("outputs", outputs)
         if self.outputs % self.length:
             raise ValueError(f"outputs must be a multiple of {self.length} words; it is {outputs}")
-        self.embedding = self.words.width
         self.filters, self.window = int_at_least("filters", filters), int_at_least("window", window)
         self.shown = int_at_least("shown", shown, 0)
         self.dropout = fraction("dropout", dropout, zero=True)
@@ -262,11 +264,16 @@ class TextArchitecture(Architecture):
 
     def selector(self, outputs: int) -> nn.Module:
         """L2X's network of a text's words and of the whole, `(N, T)` to `(N, outputs)`."""
-        return self._selector(outputs)
+        network = self._selector(outputs)
+        if self._fitted is not None:
+            network.words.load_state_dict(self._fitted.words.state_dict())
+        return network
 
     def predictor(self, outputs: int, seed: int | None = None) -> nn.Module:
         """The bag of words or the convolutional network, or the one that was given: `(N, T)` or
         `(N, 2T)` to `(N, outputs)`."""
+        if self._fitted is not None and self._fitted.outputs == outputs:
+            return copy.deepcopy(self._fitted)
         sizes = (self.vocabulary_size, self.length, outputs, self._embedding)
         with initial_weights(seed):
             if not isinstance(self._predictor, str):

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from lexppl.argument_checks import shaped
 from lexppl.models.imputers.imputer import (
-    POINTS,
     HiddenFeatures,
     Imputer,
     TensorOrShape,
@@ -149,7 +148,8 @@ class ConditionedGaussian(HiddenFeatures):
         del masked
         # Variances of each kept entry given the other kept ones; None where nothing asks for it.
         self._kept_variance: Tensor | None = None
-        if keep.dtype != torch.bool:
+        self._soft = keep.dtype != torch.bool
+        if self._soft:
             precision = torch.cholesky_inverse(self._cholesky)
             self._kept_variance = 1 / precision.diagonal(dim1=-2, dim2=-1)
         batch_shape = torch.Size(broadcast_shape(x.shape, self._kept.shape))[:-1]
@@ -203,12 +203,6 @@ class ConditionedGaussian(HiddenFeatures):
             cholesky = torch.linalg.cholesky_ex(block).L
             log_prob = log_prob + _log_density(cholesky, value - self.mean, partly)
         return log_prob
-
-    def log_prob(self, value: Tensor) -> Tensor:
-        """The log-density of a whole draw, which a boolean `keep` does not have."""
-        if self._kept_variance is None:
-            raise NotImplementedError(POINTS)
-        return super().log_prob(value)
 
     def _condition(self, deviation: Tensor) -> Tensor:
         """Matheron's rule on `deviation`, what a draw of N(0, Σ) is (0 for the mean)."""

@@ -161,12 +161,12 @@ class CopulaImputer(Imputer):
         count, place = len(self.ordered), 0
         flat = torch.cat([column.reshape(-1) for column in values.unbind(-1)])
         flat = flat.unflatten(0, (len(self.columns), -1))
-        own = self.ordered.mT.contiguous()
+        ordered = self.ordered.mT.contiguous()
         if flat.shape[1] == 1:
             # Of single rows under vmap, for which searchsorted would go through them in Python.
-            ends = [(own < flat).sum(1, keepdim=True), (own <= flat).sum(1, keepdim=True)]
+            ends = [(ordered < flat).sum(1, keepdim=True), (ordered <= flat).sum(1, keepdim=True)]
         else:
-            ends = [torch.searchsorted(own, flat, right=right) for right in (False, True)]
+            ends = [torch.searchsorted(ordered, flat, right=right) for right in (False, True)]
         lower, upper = (end.to(x).mT.reshape(values.shape) / count for end in ends)
         for c, levels in enumerate(self.levels):
             if levels:
@@ -234,14 +234,14 @@ class _GivenKept(HiddenFeatures):
     def sample(self, sample_shape: Any = ()) -> Tensor:
         with torch.no_grad():
             shape = (*sample_shape, *self.batch_shape)
-            like = self._mean
+            mean = self._mean
             factor = self._cholesky
-            kind: dict[str, Any] = {"dtype": like.dtype, "device": like.device}
+            kind: dict[str, Any] = {"dtype": mean.dtype, "device": mean.device}
             drawn = torch.randn((*shape, self.imputer.factors, 1), **kind)
-            halfway = torch.linalg.solve_triangular(factor, like[..., None], upper=False)
+            halfway = torch.linalg.solve_triangular(factor, mean[..., None], upper=False)
             factors = torch.linalg.solve_triangular(factor.mT, halfway + drawn, upper=True)[..., 0]
-            own = self._noise.sqrt() * torch.randn((*shape, len(self._noise)), **kind)
-            return self.imputer.decoded(factors @ self.imputer.loadings.mT + own)
+            noise = self._noise.sqrt() * torch.randn((*shape, len(self._noise)), **kind)
+            return self.imputer.decoded(factors @ self.imputer.loadings.mT + noise)
 
 
 def indicator_columns(x: Tensor, groups: Sequence[int]) -> list[tuple[int, ...]]:
@@ -256,13 +256,13 @@ def indicator_columns(x: Tensor, groups: Sequence[int]) -> list[tuple[int, ...]]
 
 def _values(x: Tensor, columns: Sequence[Sequence[int]]) -> Tensor:
     """Numbers, and the numbers of levels, `(…, B, C)`."""
-    each = [
+    values = [
         x[..., column[0] : column[-1] + 1].argmax(-1).to(x.dtype)
         if len(column) > 1
         else x[..., column[0]]
         for column in columns
     ]
-    return torch.stack(each, -1)
+    return torch.stack(values, -1)
 
 
 def _tables(values: Tensor, levels: Sequence[int]) -> tuple[Tensor, Tensor]:
@@ -279,14 +279,14 @@ def _tables(values: Tensor, levels: Sequence[int]) -> tuple[Tensor, Tensor]:
         if not count:
             ordered.append(values[:, c].sort().values)
             continue
-        own = values[:, c].long().cpu()
-        held = torch.bincount(own, minlength=count)
-        summed = torch.zeros(count, dtype=torch.double).index_add_(0, own, component)
-        order = (summed / held.clamp(min=1)).argsort(stable=True)
-        held = held[order]
-        ordered.append(order.repeat_interleave(held).to(values))
-        upper = held.cumsum(0).to(values) / len(values)
-        ends = torch.stack([upper - held.to(values) / len(values), upper], -1)
+        level = values[:, c].long().cpu()
+        counts = torch.bincount(level, minlength=count)
+        summed = torch.zeros(count, dtype=torch.double).index_add_(0, level, component)
+        order = (summed / counts.clamp(min=1)).argsort(stable=True)
+        counts = counts[order]
+        ordered.append(order.repeat_interleave(counts).to(values))
+        upper = counts.cumsum(0).to(values) / len(values)
+        ends = torch.stack([upper - counts.to(values) / len(values), upper], -1)
         shares.append(ends[order.argsort().to(ends.device)])
     return torch.stack(ordered, -1), torch.cat(shares)
 
@@ -314,12 +314,12 @@ def _factors(scores: np.ndarray) -> int:
     parts = np.arange(rows) % PARTS
     factors, best = 0, -0.5 * (np.square(scores) + math.log(2.0 * math.pi)).sum(1)
     for count in (q for q in FACTORS if q < columns and rows > 2 * PARTS):
-        found = np.empty(rows)
+        log_likelihood = np.empty(rows)
         for part in range(PARTS):
             model = FactorAnalysis(count, svd_method="lapack").fit(scores[parts != part])
-            found[parts == part] = model.score_samples(scores[parts == part])
-        raised = found - best
+            log_likelihood[parts == part] = model.score_samples(scores[parts == part])
+        raised = log_likelihood - best
         if raised.mean() <= ERRORS * raised.std(ddof=1) / math.sqrt(rows):
             break
-        factors, best = count, found
+        factors, best = count, log_likelihood
     return factors

@@ -27,6 +27,8 @@ class HiddenFeatures(SharedRows):
     arg_constraints: ClassVar[dict[str, Any]] = {}
     has_rsample = True
     no_density: ClassVar[str]
+    _soft = True
+    """Whether kept entries would be something else too; of a boolean mask they are points."""
 
     @property
     def support(self) -> constraints.Constraint:
@@ -38,15 +40,13 @@ class HiddenFeatures(SharedRows):
         raise NotImplementedError(self.no_density)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """The log-density of a whole draw, `(…, B)`."""
+        """The log-density of a whole draw, `(…, B)`, which a boolean `keep` does not have."""
+        if not self._soft:
+            raise NotImplementedError(
+                "with a boolean keep the kept entries are points and have no density; use "
+                "log_prob_hidden, or the log_prob of the Imputed distribution"
+            )
         return self.log_prob_hidden(value, torch.ones_like(value, dtype=torch.bool))
-
-
-POINTS = (
-    "with a boolean keep the kept entries are points and have no density; use log_prob_hidden, or "
-    "the log_prob of the Imputed distribution"
-)
-"""Why a whole draw has no density where masks are boolean."""
 
 
 class Imputed(HiddenFeatures):

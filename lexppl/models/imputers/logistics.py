@@ -87,8 +87,8 @@ class DiscretizedLogistic(SharedRows):
     def _sum_of_ends(self, weight: Callable[[Tensor], Tensor]) -> Tensor:
         total = torch.zeros_like(self.loc)
         steps = torch.arange(1, STEPS + 1, device=total.device, dtype=total.dtype)
-        for some in steps.split(max(1, NUMBERS_AT_ONCE // total.numel())):
-            j = some.reshape(-1, *(1,) * total.dim())
+        for part in steps.split(max(1, NUMBERS_AT_ONCE // total.numel())):
+            j = part.reshape(-1, *(1,) * total.dim())
             total = total + (
                 weight(j) * torch.sigmoid((self.loc - (j - 0.5) / STEPS) / self.scale)
             ).sum(0)
@@ -184,9 +184,9 @@ class DiscretizedLogisticMixtureImputer(MixtureImputer):
                 order = torch.randperm(len(rows), generator=generator).to(rows.device)
                 for places in order.split(BATCH):
                     optimizer.zero_grad()
-                    for some in places.split(part):
-                        each = log_mass(rows[some].unsqueeze(-1), means.mT, scales().mT).sum(-2)
-                        total = (logits.softmax(-1).log() + each).logsumexp(-1).sum()
+                    for few in places.split(part):
+                        terms = log_mass(rows[few].unsqueeze(-1), means.mT, scales().mT).sum(-2)
+                        total = (logits.softmax(-1).log() + terms).logsumexp(-1).sum()
                         (-total / len(places)).backward()
                     optimizer.step()
                     schedule.step()

@@ -14,7 +14,6 @@ from torch import Tensor
 from lexppl.argument_checks import finite_float, int_at_least, int_between, shaped
 from lexppl.distributions.gradients import may_carry_gradient
 from lexppl.models.imputers.imputer import (
-    POINTS,
     HiddenFeatures,
     Imputer,
     TensorOrShape,
@@ -68,8 +67,8 @@ class IndependentFeatures(ComponentFeatures):
         return self.family(self.loc, self.scale, validate_args=False).variance
 
     def draw(self, component: Tensor) -> Tensor:
-        own = (at_component(each, component) for each in (self.loc, self.scale))
-        distribution = self.family(*own, validate_args=False)
+        parameters = (at_component(numbers, component) for numbers in (self.loc, self.scale))
+        distribution = self.family(*parameters, validate_args=False)
         return (distribution.rsample if distribution.has_rsample else distribution.sample)()
 
     def log_prob(self, value: Tensor) -> Tensor:
@@ -142,8 +141,8 @@ class ComponentDistribution(HiddenFeatures):
         if self._reads_own():
             with torch.no_grad():
                 ends = self._probabilities(self._own_scores()).cumsum(-1)
-                own = drawn_places(ends, shape + self._flat_shape[-1:])
-            drawn = torch.where(self._kept, self._features.draw(own), drawn)
+                components = drawn_places(ends, shape + self._flat_shape[-1:])
+            drawn = torch.where(self._kept, self._features.draw(components), drawn)
         return drawn.reshape(shape + self.event_shape)
 
     @property
@@ -162,19 +161,13 @@ class ComponentDistribution(HiddenFeatures):
         """The joint log-density of the entries `hidden` of draws `(…, B, *event)`, `(…, B)`."""
         value, hidden = self._flat(value), self._flat(hidden)
         together, apart = hidden & ~self._kept, hidden & self._kept
-        each = self._features.log_prob(value)
-        joint = self.log_probabilities + torch.where(together.unsqueeze(-1), each, 0).sum(-2)
+        entries = self._features.log_prob(value)
+        joint = self.log_probabilities + torch.where(together.unsqueeze(-1), entries, 0).sum(-2)
         log_prob = joint.logsumexp(-1)
         if self._soft:
-            alone = (self._own_scores().log_softmax(-1) + each).logsumexp(-1)
+            alone = (self._own_scores().log_softmax(-1) + entries).logsumexp(-1)
             log_prob = log_prob + torch.where(apart, alone, 0).sum(-1)
         return log_prob
-
-    def log_prob(self, value: Tensor) -> Tensor:
-        """The log-density of a whole draw, which a boolean `keep` does not have."""
-        if not self._soft:
-            raise NotImplementedError(POINTS)
-        return super().log_prob(value)
 
     def _flat(self, value: Tensor) -> Tensor:
         events = len(self.event_shape)
@@ -194,8 +187,8 @@ class ComponentDistribution(HiddenFeatures):
         # In double precision the difference keeps the digits of small sums beside a large term.
         precise = keep.dtype if keep.device.type == "mps" else torch.float64
         total = torch.einsum("...bd,bdc->...bc", keep.to(precise), evidence.to(precise))
-        own = keep.unsqueeze(-1) * evidence
-        return self._log_weights + (total.unsqueeze(-2) - own).to(keep.dtype)
+        terms = keep.unsqueeze(-1) * evidence
+        return self._log_weights + (total.unsqueeze(-2) - terms).to(keep.dtype)
 
     def _probabilities(self, scores: Tensor) -> Tensor:
         if not self._nearest:
@@ -208,8 +201,8 @@ class ComponentDistribution(HiddenFeatures):
         joint = self.probabilities.unsqueeze(-2)
         if not self._soft:
             return joint
-        own = self._probabilities(self._own_scores())
-        return torch.where(self._kept.unsqueeze(-1), own, joint)
+        alone = self._probabilities(self._own_scores())
+        return torch.where(self._kept.unsqueeze(-1), alone, joint)
 
     def _flat_mean(self) -> Tensor:
         return (self._of_entries() * self._features.means.mT).sum(-1)

@@ -180,11 +180,8 @@ class GaussianImputer(Imputer):
                 f"scale must be positive; its smallest value is {float(self.scale.min()):g}. Use "
                 "a ConstantImputer for features that must not vary"
             )
-        if self.mean.ndim and self.scale.ndim and self.mean.shape != self.scale.shape:
-            raise ValueError(
-                "mean and scale must have the same shape, or be numbers; mean has "
-                f"{tuple(self.mean.shape)} and scale {tuple(self.scale.shape)}"
-            )
+        if self.mean.ndim and self.scale.ndim:
+            shaped("scale", self.scale, self.mean.shape, note="as mean, or be a number")
         self.event_shape = torch.Size(broadcast_shape(self.mean.shape, self.scale.shape)) or None
 
     @classmethod
@@ -209,8 +206,8 @@ class GaussianImputer(Imputer):
     def hidden_distribution(self, x: Tensor, keep: Tensor) -> TorchDistribution:
         """Independent Gaussians, event shape `event`."""
         event = x.shape[1:]
-        own = _Normal(self.mean.expand(event), self.scale.expand(event), validate_args=False)
-        return own.to_event(len(event))
+        entries = _Normal(self.mean.expand(event), self.scale.expand(event), validate_args=False)
+        return entries.to_event(len(event))
 
 
 class _Normal(dist.Normal):

@@ -142,8 +142,8 @@ class VAEAC(Configured, PyroModule):
             keep = _masks(x, self.grouping)
             seen = seen_of(x, keep)
             h = pyro.sample("h", latent_distribution(self.prior(seen)))
-            each = feature_distribution(self.decoder(h, seen), self.features)
-            hidden = dist.Independent(each.mask(keep == 0), x.ndim - 1)
+            features = feature_distribution(self.decoder(h, seen), self.features)
+            hidden = dist.Independent(features.mask(keep == 0), x.ndim - 1)
             return pyro.sample("x_hidden", hidden, obs=x)
 
 
@@ -312,8 +312,8 @@ class VAEACImputer(Imputer):
             weights = []
             for _ in range(draws):
                 h = proposal.sample()
-                each = self.decode(h, seen).log_prob(x)
-                hidden = torch.where(keep == 0, each, 0).flatten(1).sum(-1)
+                entries = self.decode(h, seen).log_prob(x)
+                hidden = torch.where(keep == 0, entries, 0).flatten(1).sum(-1)
                 weights.append(prior.log_prob(h) - proposal.log_prob(h) + hidden)
             return torch.stack(weights).logsumexp(0) - math.log(draws)
 
@@ -340,16 +340,16 @@ class LatentFeatures(HiddenFeatures):
         mean = prior.loc
         noise = torch.randn(*shape, mean.shape[-1], dtype=mean.dtype, device=mean.device)
         h = (mean + prior.scale * noise).reshape(-1, mean.shape[-1])
-        own = self._seen.shape[self._outputs.ndim - 1 :]
-        seen = self._seen.expand(*shape, *own).reshape(-1, *own)
-        size = max(1, NUMBERS_AT_ONCE // own.numel())
+        row = self._seen.shape[self._outputs.ndim - 1 :]
+        seen = self._seen.expand(*shape, *row).reshape(-1, *row)
+        size = max(1, NUMBERS_AT_ONCE // row.numel())
         parts = [
-            self._imputer.decode(latent, some).sample()
-            for latent, some in zip(h.split(size), seen.split(size), strict=True)
+            self._imputer.decode(latent, seen_part).sample()
+            for latent, seen_part in zip(h.split(size), seen.split(size), strict=True)
         ]
         return torch.cat(parts).reshape(shape + self.event_shape)
 
 
 def _in_parts(network: nn.Module, rows: Tensor) -> Tensor:
     size = max(1, NUMBERS_AT_ONCE // rows[0].numel())
-    return torch.cat([network(some) for some in rows.split(size)])
+    return torch.cat([network(part) for part in rows.split(size)])

@@ -26,14 +26,14 @@ def check_words(words: Tensor, vocabulary_size: int) -> None:
     wrong = words[(words != words.round()) | (words < 0) | (words >= vocabulary_size)]
     if wrong.numel():
         first = float(wrong[0])
-        mend = (
+        advice = (
             ""
             if first.is_integer()
             else ": fractional masks of texts need PaddingImputer(), or a law of words"
         )
         raise ValueError(
             f"texts are rows of word numbers, whole and from 0 to {vocabulary_size - 1}; there is "
-            f"{first:g}{mend}"
+            f"{first:g}{advice}"
         )
 
 
@@ -102,8 +102,8 @@ class HiddenWords(HiddenFeatures):
         """The log-probability of the words that `kept` hides, `(…, B)`."""
         row = torch.where(self._fixed, self._row, value.detach().long())
         before = torch.cat([torch.zeros_like(row[..., :1]), row[..., :-1]], -1)
-        each = (self._chain.to_class[before] * self._chain.words.mT[row]).sum(-1).log()
-        whole = torch.where(self._row == PADDING, 0.0, each).sum(-1)
+        log_words = (self._chain.to_class[before] * self._chain.words.mT[row]).sum(-1).log()
+        whole = torch.where(self._row == PADDING, 0.0, log_words).sum(-1)
         log_prob = whole - self._log_kept
         # Padding is no word, and the chain has no number for it.
         as_padding = ((row == PADDING) == (self._row == PADDING)).all(-1)
@@ -131,11 +131,11 @@ def _messages(row: Tensor, fixed: Tensor, chain: ClassChain) -> tuple[list[Tenso
     messages = []
     for t in reversed(range(row.shape[-1])):
         word, is_fixed = row[..., t], fixed[..., t].unsqueeze(-1)
-        there = (word != PADDING).unsqueeze(-1)
+        is_word = (word != PADDING).unsqueeze(-1)
         # A kept word is of its own class, and cuts the chain; padding has none.
         following = (chain.to_class[word] * after).sum(-1, keepdim=True)
-        own = torch.where(there, chain.words.mT[word], 1.0) * following
-        after = torch.where(is_fixed, own, after @ steps.mT)
+        from_kept = torch.where(is_word, chain.words.mT[word], 1.0) * following
+        after = torch.where(is_fixed, from_kept, after @ steps.mT)
         most = after.amax(-1, keepdim=True).clamp(min=torch.finfo(after.dtype).tiny)
         after, scale = after / most, scale + most.squeeze(-1).log()
         messages.append(after)
@@ -433,7 +433,7 @@ def fitted_chain(
         of_before = torch.full_like(to_class, smoothing / classes)
         of_after = torch.zeros_like(to_class) + smoothing * frequency.unsqueeze(-1)
         size = max(1, PAIRS_AT_ONCE // classes)
-        for first, second, number in zip(*(each.split(size) for each in pairs), strict=True):
+        for first, second, number in zip(*(numbers.split(size) for numbers in pairs), strict=True):
             share = to_class[first] * words.mT[second]
             share = share * (number / share.sum(-1)).unsqueeze(-1)
             of_before.index_add_(0, first, share)

@@ -38,13 +38,13 @@ def table_columns(x: Tensor, grouping: Grouping | None = None) -> tuple[Columns,
     by_entry: dict[int, list[int]] = {}
     for feature, entry in enumerate(groups):
         by_entry.setdefault(entry, []).append(feature)
-    found = []
+    columns = []
     for entry, features in by_entry.items():
         if len(features) > 1 and are_indicators(x[:, features]):
-            found.append((features, entry))
+            columns.append((features, entry))
         else:
-            found += [([feature], entry) for feature in features]
-    ordered = sorted(found, key=lambda column: column_kind(column[0]))
+            columns += [([feature], entry) for feature in features]
+    ordered = sorted(columns, key=lambda column: column_kind(column[0]))
     return [features for features, _ in ordered], [entry for _, entry in ordered]
 
 
@@ -123,24 +123,24 @@ def grown(estimator: Any) -> list[Grown]:
     if estimator._preprocessor is not None:
         # Columns of levels stand first.
         encoder = estimator._preprocessor.named_transformers_["encoder"]
-        seen = [np.asarray(levels, dtype=float) for levels in encoder.categories_]
-        known = [levels[~np.isnan(levels)] for levels in seen]
+        categories = [np.asarray(levels, dtype=float) for levels in encoder.categories_]
+        known = [levels[~np.isnan(levels)] for levels in categories]
     known += [None] * (int(estimator.n_features_in_) - len(known))
     edges = [np.asarray(each, dtype=float) for each in estimator._bin_mapper.bin_thresholds_]
-    found = []
+    outputs = []
     for output, baseline in enumerate(np.ravel(estimator._baseline_prediction)):
         each = [trees[output] for trees in estimator._predictors]
         trees = [(tree.nodes, tree.binned_left_cat_bitsets) for tree in each]
-        found.append(Grown(float(baseline), trees, known, edges))
-    return found
+        outputs.append(Grown(float(baseline), trees, known, edges))
+    return outputs
 
 
 def raw_sums(estimator: Any, rows: Array) -> Array:
     """The estimator's own sums of leaves, `(N, P)` to `(N, outputs)`."""
     if hasattr(estimator, "decision_function"):
         return estimator.decision_function(rows).reshape(len(rows), -1)
-    found: Array = estimator.predict(rows).reshape(-1, 1)
-    return np.log(found) if estimator.loss == "gamma" else found
+    predicted: Array = estimator.predict(rows).reshape(-1, 1)
+    return np.log(predicted) if estimator.loss == "gamma" else predicted
 
 
 ROWS_AT_ONCE = 1024  # Rows whose way through the trees is held in memory
@@ -248,12 +248,12 @@ class BoostedTrees(Configured, nn.Module):
     def take(self, estimators: Sequence[Any], values: NDArray[np.float64]) -> None:
         """Take the trees of fitted estimators, one output or several each; on rows of columns `(N,
         P)`, gaps among them, both must say the same."""
-        every = [one for estimator in estimators for one in grown(estimator)]
-        shaped("the trees of the estimators", every, (self.outputs,))
+        outputs = [part for estimator in estimators for part in grown(estimator)]
+        shaped("the trees of the estimators", outputs, (self.outputs,))
         with torch.no_grad():
-            edges = self._take_edges(every)
-            for output, one in enumerate(every):
-                self._take_trees(output, one, edges)
+            edges = self._take_edges(outputs)
+            for output, part in enumerate(outputs):
+                self._take_trees(output, part, edges)
             # Rows are of the type that x will be of.
             rows = torch.from_numpy(values).to(self.thresholds)
             sums = self._outputs(rows).double().cpu().numpy()
@@ -266,34 +266,34 @@ class BoostedTrees(Configured, nn.Module):
                 "scikit-learn writes its trees in another way; use a network as predictor"
             )
 
-    def _take_edges(self, every: Sequence[Grown]) -> list[NDArray[np.float64] | None]:
+    def _take_edges(self, outputs: Sequence[Grown]) -> list[NDArray[np.float64] | None]:
         """The edges of the bins of all outputs together."""
-        found: list[NDArray[np.float64] | None] = [None] * self._codes
+        edges_of: list[NDArray[np.float64] | None] = [None] * self._codes
         for row in range(len(self.thresholds)):
             column = row + self._codes
-            edges = np.unique(np.concatenate([one.edges[column] for one in every]))
+            edges = np.unique(np.concatenate([part.edges[column] for part in outputs]))
             if len(edges) > self.bins - 1:
                 raise ValueError(f"there are {self.bins} bins; the estimator has {len(edges) + 1}")
             padded = np.full(self.bins, np.inf)
             padded[: len(edges)] = edges
             self.thresholds[row] = _rounded_down(torch.from_numpy(padded[:-1]), self.thresholds)
-            found.append(padded)
-        return found
+            edges_of.append(padded)
+        return edges_of
 
     def _take_trees(
-        self, output: int, one: Grown, edges: Sequence[NDArray[np.float64] | None]
+        self, output: int, part: Grown, edges: Sequence[NDArray[np.float64] | None]
     ) -> None:
-        if len(one.trees) > self.trees:
-            raise ValueError(f"there are {self.trees} trees; the estimator has {len(one.trees)}")
-        self.baseline[output] = one.baseline
+        if len(part.trees) > self.trees:
+            raise ValueError(f"there are {self.trees} trees; the estimator has {len(part.trees)}")
+        self.baseline[output] = part.baseline
         for number in range(self.trees):
             root = (output * self.trees + number) * self._nodes
             nodes = slice(root, root + self._nodes)
             self.feature[nodes], self.value[nodes], self.child[nodes] = 0, 0.0, root
-            if number >= len(one.trees):
+            if number >= len(part.trees):
                 continue
-            feature, child, value = one.nodes(number, edges, self._width)
-            count, deepest = len(value), int(one.trees[number][0]["depth"].max())
+            feature, child, value = part.nodes(number, edges, self._width)
+            count, deepest = len(value), int(part.trees[number][0]["depth"].max())
             if count > self._nodes or deepest > self.depth:
                 raise ValueError(
                     f"trees have {self.leaves} leaves and depth {self.depth} at most; the "

@@ -79,11 +79,11 @@ class MaskedRows:
         values = np.where(seen.any(0), self.values, 0.0)
         from sklearn.base import clone  # noqa: PLC0415 - slow to import
 
-        one = clone(estimator)
+        fitted = clone(estimator)
         # With weights scikit-learn takes seconds for the bins.
         even = bool((self.weights == 1.0).all())
-        one.fit(values, self.targets, sample_weight=None if even else self.weights)
-        return one
+        fitted.fit(values, self.targets, sample_weight=None if even else self.weights)
+        return fitted
 
 
 def squared_residuals(
@@ -94,13 +94,13 @@ def squared_residuals(
     order = np.random.default_rng(len(y)).permutation(len(y))
     halves = order[::2], order[1::2]
     least = LEAST_VARIANCE * max(float(y.var()), 1e-30)
-    found = []
+    parts_of_halves = []
     for learned, judged in (halves, halves[::-1]):
-        one = rows(values[learned], y[learned], counts[learned]).fitted(estimator)
+        fitted = rows(values[learned], y[learned], counts[learned]).fitted(estimator)
         copies = rows(values[judged], y[judged], counts[judged])
-        square = (copies.targets - one.predict(copies.values)) ** 2
-        found.append((copies.values, np.maximum(square, least), copies.weights))
-    return MaskedRows(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
+        square = (copies.targets - fitted.predict(copies.values)) ** 2
+        parts_of_halves.append((copies.values, np.maximum(square, least), copies.weights))
+    return MaskedRows(*(np.concatenate(parts) for parts in zip(*parts_of_halves, strict=True)))
 
 
 LEAF_ROWS, RIDGE_ROWS = 5, 2
@@ -273,8 +273,8 @@ class TreePredictor(Predictor):
         }
 
     def _take(self, estimators: Sequence[Any], masked: MaskedRows, seed: int) -> None:
-        some = np.random.default_rng(seed).permutation(len(masked.values))[:CHECKED]
-        self.network.take(estimators, masked.values[some])
+        checked = np.random.default_rng(seed).permutation(len(masked.values))[:CHECKED]
+        self.network.take(estimators, masked.values[checked])
 
 
 def tree_predictor(

@@ -140,7 +140,7 @@ test_wrong_texts = refusals(
     ([GOOD, "?!"], "gb", {}, r"row 1 is a text without words, '\?!'"),
     ([GOOD, np.nan], "gb", {}, "row 1 must be a text; it is nan"),
     ([GOOD, "xyz q"], "gb", {"vocabulary": Vocabulary(["good"])}, "row 1 has unknown words on"),
-    ([BAD, GOOD, GOOD], "bgg", {"length": 3}, "row 1 has 5 words, and a row has 3, and 1 more"),
+    ([BAD, GOOD, GOOD], "bgg", {"length": 3}, "row 1 has 5 words, more than 3, and 1 more"),
     ([GOOD, BAD], "g", {}, r"labels must have shape \(2,\); the shape is \(1,\)"),
     ([GOOD, BAD], "gg", {}, "there is one class only, 'g'"),
     ([GOOD, BAD], ["g", None], {}, "row 1 has no label"),

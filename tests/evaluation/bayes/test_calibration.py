@@ -145,6 +145,47 @@ def test_masks_are_ranked_where_infer_gives_them():
     assert found.alarms() == {}
 
 
+def masks_of_all_rows(x, y, seed, likelihood=1.0, draws=99):
+    """Exact draws of the mask of :func:`shared_mask`, of which every one is listed."""
+    listed = torch.cartesian_prod(*[torch.tensor([0.0, 1.0])] * 2)
+    log = dist.Normal(listed @ x.T, 1.0).log_prob(y).sum(-1) * likelihood
+    log = log + dist.Bernoulli(RATES).log_prob(listed).sum(-1)
+    generator = torch.Generator().manual_seed(seed % 2**60)
+    return {"mask": listed[log.softmax(0).multinomial(draws, True, generator=generator)]}
+
+
+RATES = torch.tensor([0.5, 0.3])
+
+
+def shared_mask(x, y=None):
+    with mask_particles():
+        mask = pyro.sample("mask", dist.Bernoulli(RATES).to_event(1))
+        with pyro.plate("data", len(x), dim=-1):
+            pyro.sample("y", dist.Normal((mask * x).sum(-1), 1.0), obs=y)
+
+
+def test_a_mask_of_all_rows_is_simulated_and_checked():
+    """One vector of entries; the prior is caught by the log-likelihood."""
+    x = torch.tensor([[0.5, 0.2], [-0.4, 0.6], [0.3, -0.5]])
+
+    def log_likelihood(samples, x, y):
+        return dist.Normal(samples["mask"] @ x.T, 1.0).log_prob(y).sum(-1)
+
+    quantities = {"log likelihood": log_likelihood, "size": lambda s, x, y: s["mask"].sum(-1)}
+    exact = run(masks_of_all_rows, shared_mask, x, quantities=quantities, simulations=400)
+    assert exact.alarms() == {}
+
+    def prior(x, y, seed):
+        return masks_of_all_rows(x, y, seed, likelihood=0.0)
+
+    wrong = run(prior, shared_mask, 3 * x, quantities=quantities, simulations=400)
+    assert "log likelihood" in wrong.alarms()
+    assert set(run(masks_of_all_rows, shared_mask, x, simulations=5).names) == {
+        "mask[0]",
+        "mask[1]",
+    }
+
+
 @pytest.mark.smoke
 def test_the_same_seed_gives_the_same_ranks_and_global_state_stays():
     state = torch.random.get_rng_state()

@@ -1,12 +1,11 @@
 """A small fitted explainer and rows of several blocks for it."""
 
-import warnings
 from functools import cache
 
 import numpy as np
 import torch
 
-from lexppl.inference import CollapseWarning, fit
+from lexppl.inference import fit
 from lexppl.systems import lex
 
 ROWS = 3400
@@ -23,9 +22,7 @@ def rows():
 def fitted(**settings):
     x, y = rows()
     system = lex(4, classes=2, penalty=0.02, hidden=(4,), predictor_hidden=(4,))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", CollapseWarning)
-        return fit(system, (x[:200], y[:200]), epochs=2, progress=False, **settings)
+    return fit(system, (x[:200], y[:200]), epochs=2, progress=False, **settings)
 
 
 def assert_same(one, other, rounding=0.0):

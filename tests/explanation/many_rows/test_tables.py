@@ -1,7 +1,6 @@
 """Tables in files and in Dask frames are explained as frames in memory are."""
 
 import json
-import warnings
 
 import numpy as np
 import pandas as pd
@@ -11,7 +10,7 @@ from lexppl.arviz_compatibility import group_of
 from lexppl.data import TableEncoding, read_table
 from lexppl.explanation import explain_to_zarr, open_posterior
 from lexppl.explanation.posterior_files import ZarrPosterior
-from lexppl.inference import CollapseWarning, fit
+from lexppl.inference import fit
 from lexppl.systems import lex
 from tests.explanation.many_rows.fitted import assert_same
 from tests.refusals import refused
@@ -34,9 +33,7 @@ def table(tmp_path_factory):
     system = lex(
         data.n_features, classes=2, penalty=0.02, hidden=(4,), predictor_hidden=(4,), grouping=None
     )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", CollapseWarning)
-        result = fit(system, data, epochs=2, progress=False)
+    result = fit(system, data, epochs=2, progress=False)
     encoding = TableEncoding.from_json(json.loads(json.dumps(data.encoding.to_json())))
     return folder, frame, encoding, result
 

@@ -50,6 +50,7 @@ from tests.gradients.enumeration import (
     z_scores,
 )
 from tests.inference import builders
+from tests.refusals import refused
 
 AVERAGED = LeaveOneOut(labels="averaged")
 X = torch.randn(6, 3, generator=torch.Generator().manual_seed(0), dtype=torch.double)
@@ -447,8 +448,7 @@ def test_lex_takes_it(options):
 
 
 def test_lex_refuses_labels_that_there_are_not():
-    with pytest.raises(ValueError, match="labels must be one of"):
-        lex(3, classes=2, labels="soft")
+    refused("labels must be one of", lex, 3, classes=2, labels="soft")
     with pytest.raises(ValueError, match=r"needs classes: of responses leave labels='observed'"):
         lex(3, classes=None, labels="averaged")
     with pytest.raises(ValueError, match=r"objective.*LeaveOneOut\(labels='averaged'\)"):
@@ -459,8 +459,7 @@ def test_lex_refuses_labels_that_there_are_not():
 
 
 def test_arguments():
-    with pytest.raises(ValueError, match=r"labels must be one of.*'both'"):
-        LeaveOneOut(labels="both")
+    refused(r"labels must be one of.*'both'", LeaveOneOut, labels="both")
     for share in (1.0, -0.1, math.nan):
         with pytest.raises(ValueError, match=r"labels_from must be a share of the fit in \[0, 1\)"):
             LeaveOneOut(labels="averaged", labels_from=share)
@@ -550,8 +549,7 @@ def test_the_same_program_without_it_is_taken():
 
 def test_relaxed_masks_and_guides_are_refused():
     relaxed = explainer(partial(MaxConcreteSelector, k=2))
-    with pytest.raises(ValueError, match=r"'mask'.*MaxConcrete.*labels='observed'"):
-        gradients(AVERAGED, relaxed)
+    refused(r"'mask'.*MaxConcrete.*labels='observed'", gradients, AVERAGED, relaxed)
 
     def guide(x, y):
         with pyro.plate("data", len(x), dim=-1), mask_particles():
@@ -561,8 +559,7 @@ def test_relaxed_masks_and_guides_are_refused():
         gradients(AVERAGED, explainer(), guide=guide)
     with pytest.raises(ValueError, match=r"'y' is Normal"):
         gradients(AVERAGED, explainer(classes=1, likelihood=NormalLikelihood()), y=Y.double())
-    with pytest.raises(ValueError, match="LeaveOneOut needs at least 2"):
-        gradients(AVERAGED, explainer(), masks=1)
+    refused("LeaveOneOut needs at least 2", gradients, AVERAGED, explainer(), masks=1)
 
 
 def test_a_guide_of_weights_is_kept_for_the_second_run():

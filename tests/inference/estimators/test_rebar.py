@@ -10,6 +10,7 @@ from lexppl.inference.training.step import gradient_of_square
 from lexppl.models import GaussianImputer
 from lexppl.systems import lex
 from tests.inference.builders import explainer, quick, table
+from tests.refusals import refused
 
 X, Y = table(300)
 
@@ -66,10 +67,8 @@ def test_a_fit_tunes_a_bad_start_and_leaves_what_it_was_given(replicates):
 
 
 def test_what_is_not_a_control_is_refused():
-    with pytest.raises(TypeError, match="control must be a TunedControl; it is float"):
-        REBAR(control=0.5)
-    with pytest.raises(ValueError, match="temperature must be a finite number above 0"):
-        TunedControl(0.0)
+    refused("control must be a TunedControl; it is float", REBAR, error=TypeError, control=0.5)
+    refused("temperature must be a finite number above 0", TunedControl, 0.0)
 
 
 class Drawn(TorchDispatchMode):

@@ -26,6 +26,7 @@ from lexppl.models import ConstantImputer
 from lexppl.systems import lex
 from tests.inference.builders import quick
 from tests.inference.posterior.mcmc.programs import Discrete, Improper, NoLatent, OfRows
+from tests.refusals import refused
 
 X = torch.randn(60, 3, generator=torch.Generator().manual_seed(0))
 Y = 1.5 * X[:, 0] - X[:, 1] + 0.5 * torch.randn(60, generator=torch.Generator().manual_seed(1))
@@ -156,8 +157,7 @@ def test_a_plate_of_sites_is_no_plate_over_rows():
 @pytest.mark.parametrize("instance", [True, False])
 def test_programs_that_it_does_not_cover_are_refused(model, words, instance):
     program = model()
-    with pytest.raises(ValueError, match=words):
-        fitted(program, AutoNormal(program) if instance else AutoNormal)
+    refused(words, fitted, program, AutoNormal(program) if instance else AutoNormal)
 
 
 BLIND = AutoNormal(pyro.poutine.block(Line(), hide=["slope", "mask"]))
@@ -184,5 +184,4 @@ def misspelt(x, y):
     ],
 )
 def test_guides_that_do_not_fit_are_refused(guide, error, words):
-    with pytest.raises(error, match=words):
-        fitted(Learning(), guide)
+    refused(words, fitted, Learning(), guide, error=error)

@@ -13,6 +13,7 @@ from lexppl.inference.posterior.global_draws import SampledGuide, stacked_parame
 from lexppl.inference.predictive import FittedProgram, drawing
 from lexppl.models import MLP, BernoulliSelector
 from tests.inference.builders import Line, explainer, quick, table
+from tests.refusals import refusals, refused
 
 X, Y = table()
 
@@ -64,18 +65,14 @@ def test_buffers_in_which_fits_differ_are_drawn_too(result):
 def test_what_is_no_draws_of_one_program_is_refused(result):
     several = quick(explainer(), (X, Y), replicates=2)
     assert several.as_draws().sampler.name == "deep ensemble"
-    with pytest.raises(ValueError, match=r"as_draws\(\) needs two replicates"):
-        result.subset([0]).as_draws()
-    with pytest.raises(ValueError, match="draws already, by bootstrap"):
-        result.as_draws().as_draws()
-    with pytest.raises(ValueError, match="same names and shapes"):
-        stacked_parameters([explainer(), explainer(hidden=(5,))])
+    refused(r"as_draws\(\) needs two replicates", result.subset([0]).as_draws)
+    refused("draws already, by bootstrap", result.as_draws().as_draws)
+    refused("same names and shapes", stacked_parameters, [explainer(), explainer(hidden=(5,))])
     models = [explainer(), explainer()]
     for place, model in enumerate(models):
         model.predictor.rounds = place
     others = replace(result.subset([0, 1]), models=models)
-    with pytest.raises(ValueError, match=r"differ in predictor.rounds"):
-        others.as_draws()
+    refused(r"differ in predictor.rounds", others.as_draws)
     with pytest.raises(ValueError, match="only parameters of programs"):
         replace(result, guides=[BernoulliSelector(MLP(3, 3, (4,)))] * 3).as_draws()
 
@@ -110,15 +107,10 @@ def test_its_draws_go_through_its_state():
     assert torch.equal(copy.sites["net.0.weight"], guide.sites["net.0.weight"])
 
 
-@pytest.mark.parametrize(
-    ("samples", "error", "words"),
-    [
-        ({}, ValueError, "at least one site"),
-        ({"a": [1.0]}, TypeError, "tensor"),
-        ({"a": torch.zeros(3), "b": torch.zeros(2)}, ValueError, "same number of draws"),
-        ({"a": torch.zeros(0)}, ValueError, "same number of draws"),
-    ],
+test_what_is_no_draws_is_refused = refusals(
+    ({}, ValueError, "at least one site"),
+    ({"a": [1.0]}, TypeError, "tensor"),
+    ({"a": torch.zeros(3), "b": torch.zeros(2)}, ValueError, "same number of draws"),
+    ({"a": torch.zeros(0)}, ValueError, "same number of draws"),
+    of=SampledGuide,
 )
-def test_what_is_no_draws_is_refused(samples, error, words):
-    with pytest.raises(error, match=words):
-        SampledGuide(samples)

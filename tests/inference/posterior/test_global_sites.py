@@ -7,6 +7,7 @@ import torch
 
 from lexppl.effects import mask_particles
 from lexppl.inference.posterior.global_latents import GlobalSites, latents_of, values_of
+from tests.refusals import refused
 
 X = torch.zeros(3, 2)
 pytestmark = pytest.mark.usefixtures("local_parameters")
@@ -63,5 +64,4 @@ def test_a_prior_without_a_support_is_refused_by_name():
     def odd(x):
         pyro.sample("odd", Odd(0.0, 1.0, validate_args=False))
 
-    with pytest.raises(ValueError, match="prior of 'odd' states no support"):
-        GlobalSites.of(odd, (X,))
+    refused("prior of 'odd' states no support", GlobalSites.of, odd, (X,))

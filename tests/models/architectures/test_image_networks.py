@@ -30,6 +30,7 @@ from lexppl.models.networks import initial_weights
 from lexppl.systems import fastshap, real_x
 from lexppl.threads import evaluating
 from tests import needs
+from tests.refusals import refusals, refused
 
 SIDES = [(1, 1), (1, 6), (2, 3), (5, 5), (7, 4), (8, 8), (9, 13)]
 
@@ -129,35 +130,28 @@ def test_torchvision_networks_take_small_images_of_one_channel(name):
 )
 def test_images_of_another_size_are_refused_in_a_line(make, given):
     network = make()
-    with pytest.raises(ValueError, match=r"images must have shape \(N, 1, 4, 4\); the shape is"):
-        network(torch.zeros(given))
+    refused(r"images must have shape \(N, 1, 4, 4\); the shape is", network, torch.zeros(given))
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: UNet((4, 4), 16), r"must be \(C, H, W\), channels first; it is \(4, 4\)"),
-        (lambda: UNet((1, 4, 4), 17), "multiple of 16 entries; it is 17"),
-        (lambda: UNet((1, 4, 4), 1, Grouping.patches((1, 4, 5), 5)), "grouping is of"),
-        (
-            lambda: UNet((2, 1, 2), 4, Grouping(range(4), event_shape=(2, 1, 2))),
-            "gives the channels of a pixel different entries",
-        ),
-        (lambda: UNet((1, 4, 4), 16, levels=-1), "levels must be a whole number from 0 to 30"),
-        (lambda: UNet((1, 4, 4), 16, activation="sine"), "activation must be one of"),
-        (lambda: ConvolutionalNetwork((1, 4, 4), 2, (0,)), "a number of filters of blocks"),
-        (lambda: images((1, 4, 4), 2, grouping=Grouping.patches((1, 4, 4), 2)), "either patches"),
-        (lambda: images((1, 4, 4), grouping=Grouping.patches((1, 2, 8), 2)), "grouping is of"),
-        (lambda: images((1, 4, 4), predictor="vgg"), "predictor must be one of"),
-        (lambda: images((1, 4, 4), weights="DEFAULT"), "weights= are torchvision's"),
-        (lambda: images((1, 4, 4), 0), "patches must be a whole number of at least 1"),
-        (lambda: flat_images((1, 4, 4), hidden=(0,)), "a width of hidden"),
-        (lambda: flat_images((1, 4, 4), activation="sine"), "activation must be one of"),
-    ],
+test_what_does_not_fit_is_refused_where_it_is_given = refusals(
+    (lambda: UNet((4, 4), 16), r"must be \(C, H, W\), channels first; it is \(4, 4\)"),
+    (lambda: UNet((1, 4, 4), 17), "multiple of 16 entries; it is 17"),
+    (lambda: UNet((1, 4, 4), 1, Grouping.patches((1, 4, 5), 5)), "grouping is of"),
+    (
+        lambda: UNet((2, 1, 2), 4, Grouping(range(4), event_shape=(2, 1, 2))),
+        "gives the channels of a pixel different entries",
+    ),
+    (lambda: UNet((1, 4, 4), 16, levels=-1), "levels must be a whole number from 0 to 30"),
+    (lambda: UNet((1, 4, 4), 16, activation="sine"), "activation must be one of"),
+    (lambda: ConvolutionalNetwork((1, 4, 4), 2, (0,)), "a number of filters of blocks"),
+    (lambda: images((1, 4, 4), 2, grouping=Grouping.patches((1, 4, 4), 2)), "either patches"),
+    (lambda: images((1, 4, 4), grouping=Grouping.patches((1, 2, 8), 2)), "grouping is of"),
+    (lambda: images((1, 4, 4), predictor="vgg"), "predictor must be one of"),
+    (lambda: images((1, 4, 4), weights="DEFAULT"), "weights= are torchvision's"),
+    (lambda: images((1, 4, 4), 0), "patches must be a whole number of at least 1"),
+    (lambda: flat_images((1, 4, 4), hidden=(0,)), "a width of hidden"),
+    (lambda: flat_images((1, 4, 4), activation="sine"), "activation must be one of"),
 )
-def test_what_does_not_fit_is_refused_where_it_is_given(make, message):
-    with pytest.raises(ValueError, match=message):
-        make()
 
 
 # Replicates and batch norm.
@@ -267,7 +261,6 @@ def frozen_statistics(make, **options):
     return seen
 
 
-@pytest.mark.filterwarnings("ignore::lexppl.inference.CollapseWarning")
 @pytest.mark.parametrize("replicates", [1, 2])
 @pytest.mark.parametrize("make", [real_x, fastshap])
 def test_a_predictor_that_is_not_learned_keeps_its_statistics(make, replicates):

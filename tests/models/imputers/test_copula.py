@@ -9,6 +9,7 @@ from lexppl.inference import fit
 from lexppl.models import CopulaImputer, MarginalImputer
 from lexppl.models.imputers.copula import indicator_columns
 from lexppl.systems import l2x
+from tests.refusals import refused
 
 LOADINGS = torch.tensor([[0.9, 0.0], [0.6, 0.5], [-0.7, 0.4], [0.0, 0.8]], dtype=torch.double)
 DRAWS = 20_000
@@ -129,8 +130,7 @@ def test_levels_are_drawn_whole_and_depend():
 
 def test_refusals():
     x = normal_rows(50)
-    with pytest.raises(ValueError, match=r"factors must be .*3"):
-        CopulaImputer.fit(x, factors=4)
+    refused(r"factors must be .*3", CopulaImputer.fit, x, factors=4)
     columns, none = [[0], [1], [2], [3]], torch.zeros(0, 2)
     rows = torch.zeros(5, 4)
     for message, arguments in (
@@ -140,11 +140,9 @@ def test_refusals():
         (r"levels .* \(4,\)", (rows, LOADINGS, none, columns, [0] * 3)),
         ("beside each other", (rows, LOADINGS, none, [[0], [1], [2], [3, 5]], [0] * 4)),
     ):
-        with pytest.raises(ValueError, match=message):
-            CopulaImputer(*arguments)
+        refused(message, CopulaImputer, *arguments)
     given = exact_margins()(x, torch.zeros(4, dtype=torch.double))
-    with pytest.raises(NotImplementedError, match="have no density"):
-        given.log_prob(x)
+    refused("have no density", given.log_prob, x, error=NotImplementedError)
 
 
 @pytest.mark.parametrize("replicates", [1, 2])

@@ -21,6 +21,7 @@ from lexppl.models.imputers.vaeac import (
     seen_of,
 )
 from lexppl.models.networks import initial_weights
+from tests.refusals import refused
 
 D = 3
 NODES, NODE_WEIGHTS = hermegauss(80)
@@ -138,8 +139,7 @@ def test_gradients_stop_at_the_imputer_but_for_the_mask(kept):
     assert imputed.isfinite().all()
     assert not any(p.requires_grad for p in given.parameters())
     assert not draw.requires_grad
-    with pytest.raises(NotImplementedError, match="log_likelihood_bound"):
-        distribution.log_prob(imputed)
+    refused("log_likelihood_bound", distribution.log_prob, imputed, error=NotImplementedError)
 
 
 def images_imputer(shape=(2, 7, 9), features="pixels"):
@@ -172,7 +172,6 @@ def test_images_of_any_size(shape, monkeypatch):
 
 def test_bad_features():
     prior, decoder, proposal = networks()
-    with pytest.raises(ValueError, match="features must be one of"):
-        VAEAC(prior, decoder, features="binary")
+    refused("features must be one of", VAEAC, prior, decoder, features="binary")
     with pytest.raises(ValueError, match="features must be one of"):
         VAEACImputer(prior, decoder, proposal, (D,), features="binary")

@@ -31,6 +31,7 @@ from lexppl.models.missing import (
     restricted,
 )
 from lexppl.tabular.missing_values import completed_rows
+from tests.refusals import refused
 
 MARKERS = (-1, 2, 2, 4, 4)
 """Of three values: the first is always there, the others have markers."""
@@ -180,16 +181,12 @@ def test_entries_left_out_are_never_kept_and_the_rest_is_the_law_given_so(k):
 
 def test_other_masks_are_refused_by_name():
     selector = ObservedSelector(MaxConcreteSelector(MLP(3, 3, seed=0), 1), range(3), MARKERS)
-    with pytest.raises(TypeError, match=r"missing values are known to.*MaxConcrete"):
-        selector(X.float())
+    refused(r"missing values are known to.*MaxConcrete", selector, X.float(), error=TypeError)
     with pytest.raises(ValueError, match=r"groups must have shape \(3,\)"):
         ObservedSelector(BernoulliSelector(MLP(3, 3)), [0, 1], MARKERS)
-    with pytest.raises(ValueError, match="place of a feature that marks itself"):
-        MarkedRows([1, -1])
-    with pytest.raises(ValueError, match="none is a value"):
-        MarkedRows([0, 1])
-    with pytest.raises(ValueError, match=r"x must have shape \(…, 5\)"):
-        MarkedRows(MARKERS).values(torch.zeros(2, 3))
+    refused("place of a feature that marks itself", MarkedRows, [1, -1])
+    refused("none is a value", MarkedRows, [0, 1])
+    refused(r"x must have shape \(…, 5\)", MarkedRows(MARKERS).values, torch.zeros(2, 3))
 
 
 def test_completed_rows_take_an_entry_from_one_row_that_has_it():

@@ -10,6 +10,7 @@ import torch
 
 from lexppl.models import CoxLikelihood
 from lexppl.models.survival import PartialLikelihood
+from tests.refusals import refusals, refused
 
 F64 = torch.float64
 
@@ -182,30 +183,22 @@ def test_draws_have_the_order_that_the_model_gives_them():
     assert float(((first - 1 / 3).abs() / error).max()) > 8.0
 
 
-@pytest.mark.parametrize(
-    ("y", "message"),
-    [
-        ([[1.0, 1.0], [0.0, 1.0]], "times of y must be positive and finite; 1 of 2.*row 1: 0"),
-        ([[1.0, 1.0], [math.inf, 1.0]], "positive and finite; 1 of 2 are not.*row 1: inf"),
-        ([[1.0, 1.0], [2.0, 0.5]], "events of y must be 1, or 0 of a censored row; 1 of 2"),
-        ([[1.0, 0.0], [2.0, 0.0]], "y has no event: all 2 rows are censored"),
-        ([[1.0, 1.0, 0.0]], r"y must have shape \(N, 2\), columns time, event"),
-        ([1.0, 2.0], r"columns time, event; the shape is \(2,\)"),
-    ],
+test_what_is_no_survival_time_is_refused = refusals(
+    ([[1.0, 1.0], [0.0, 1.0]], "times of y must be positive and finite; 1 of 2.*row 1: 0"),
+    ([[1.0, 1.0], [math.inf, 1.0]], "positive and finite; 1 of 2 are not.*row 1: inf"),
+    ([[1.0, 1.0], [2.0, 0.5]], "events of y must be 1, or 0 of a censored row; 1 of 2"),
+    ([[1.0, 0.0], [2.0, 0.0]], "y has no event: all 2 rows are censored"),
+    ([[1.0, 1.0, 0.0]], r"y must have shape \(N, 2\), columns time, event"),
+    ([1.0, 2.0], r"columns time, event; the shape is \(2,\)"),
+    of=lambda y: CoxLikelihood().check_responses(torch.tensor(y)),
 )
-def test_what_is_no_survival_time_is_refused(y, message):
-    with pytest.raises(ValueError, match=message):
-        CoxLikelihood().check_responses(torch.tensor(y))
 
 
 def test_other_mistakes():
-    with pytest.raises(ValueError, match="ties must be one of"):
-        CoxLikelihood("exact")
-    with pytest.raises(ValueError, match="columns time, event, stratum"):
-        CoxLikelihood(stratified=True).check_responses(TIMES)
+    refused("ties must be one of", CoxLikelihood, "exact")
+    refused("columns time, event, stratum", CoxLikelihood(stratified=True).check_responses, TIMES)
     with pytest.raises(ValueError, match="within the support"):
         PartialLikelihood(torch.zeros(1), validate_args=True).log_prob(torch.tensor([[-1.0, 1.0]]))
     with pytest.raises(ValueError, match=r"\(B, 2\), as rows .* observed alike in all particles"):
         PartialLikelihood(torch.zeros(2, 1)).log_prob(torch.ones(2, 1, 2))
-    with pytest.raises(ValueError, match="give log_hazard"):
-        PartialLikelihood()
+    refused("give log_hazard", PartialLikelihood)

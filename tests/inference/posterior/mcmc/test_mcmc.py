@@ -36,6 +36,7 @@ from tests.inference.posterior.mcmc.programs import (
     rows,
     z_score,
 )
+from tests.refusals import refusals
 
 X, Y = rows(40)
 SHORT = MCMC(samples=200, warmup=80, chains=2)
@@ -266,47 +267,32 @@ def test_an_inference_of_ones_own():
 # What is refused
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"epochs": 3}, "epochs= mean nothing beside inference="),
-        ({"guide": lambda x, y: None, "folds": 2}, "guide=, folds= mean nothing"),
-        ({"row_weights": "dirichlet"}, "row_weights= mean nothing"),
-        ({"valid": 0.2}, "valid= means nothing.*all rows"),
-    ],
+test_what_a_sampler_does_not_read_is_refused = refusals(
+    ({"epochs": 3}, "epochs= mean nothing beside inference="),
+    ({"guide": lambda x, y: None, "folds": 2}, "guide=, folds= mean nothing"),
+    ({"row_weights": "dirichlet"}, "row_weights= mean nothing"),
+    ({"valid": 0.2}, "valid= means nothing.*all rows"),
+    of=lambda options: fit(Weighted(), (X, Y), inference=NUTS, progress=False, **options),
 )
-def test_what_a_sampler_does_not_read_is_refused(options, words):
-    with pytest.raises(ValueError, match=words):
-        fit(Weighted(), (X, Y), inference=NUTS, progress=False, **options)
 
 
-@pytest.mark.parametrize(
-    ("inference", "words"),
-    [
-        ("nuts", "must be pyro.infer.NUTS or HMC"),
-        (NUTS(potential_fn=lambda z: 0.0), "must be the class pyro.infer.NUTS"),
-        (pyro.infer.MCMC, "must be pyro.infer.NUTS or HMC"),
-        (pyro.infer.mcmc.RandomWalkKernel, "must be the class pyro.infer.NUTS"),
-    ],
+test_what_is_no_inference_is_refused = refusals(
+    ("nuts", "must be pyro.infer.NUTS or HMC"),
+    (NUTS(potential_fn=lambda z: 0.0), "must be the class pyro.infer.NUTS"),
+    (pyro.infer.MCMC, "must be pyro.infer.NUTS or HMC"),
+    (pyro.infer.mcmc.RandomWalkKernel, "must be the class pyro.infer.NUTS"),
+    of=lambda inference: fit(Weighted(), (X, Y), inference=inference, progress=False),
+    error=TypeError,
 )
-def test_what_is_no_inference_is_refused(inference, words):
-    with pytest.raises(TypeError, match=words):
-        fit(Weighted(), (X, Y), inference=inference, progress=False)
 
 
-@pytest.mark.parametrize(
-    ("build", "words"),
-    [
-        (lambda: MCMC(samples=3), "samples must be a whole number of at least 4"),
-        (lambda: MCMC(chains=0), "chains must be"),
-        (lambda: MCMC(partial(NUTS, depth=3)), r"\['depth'\]: .* it takes"),
-        (lambda: MCMC(partial(NUTS, model=print)), r"\['model'\]: .* that the program sets"),
-        (lambda: MCMC(partial(NUTS, print)), "by name"),
-    ],
+test_a_sampler_that_cannot_be_is_refused = refusals(
+    (lambda: MCMC(samples=3), "samples must be a whole number of at least 4"),
+    (lambda: MCMC(chains=0), "chains must be"),
+    (lambda: MCMC(partial(NUTS, depth=3)), r"\['depth'\]: .* it takes"),
+    (lambda: MCMC(partial(NUTS, model=print)), r"\['model'\]: .* that the program sets"),
+    (lambda: MCMC(partial(NUTS, print)), "by name"),
 )
-def test_a_sampler_that_cannot_be_is_refused(build, words):
-    with pytest.raises(ValueError, match=words):
-        build()
 
 
 def test_rows_that_are_not_all_at_hand_are_refused():

@@ -29,6 +29,7 @@ from tests.inference.posterior.mcmc.programs import (
     log_likelihood_at_mean,
     rows,
 )
+from tests.refusals import refusals
 
 X, Y = rows()
 PLACES = [-1.5, 0.0, 0.7, 2.0]
@@ -311,23 +312,18 @@ def wide(count, entries):
     return torch.zeros(count, entries), torch.zeros(count)
 
 
-@pytest.mark.parametrize(
-    ("program", "data", "words"),
-    [
-        (NoLatent, (X, Y), "nothing to sample.*give a prior"),
-        (Discrete, (X, Y), r"'kept' is discrete \(Categorical\).*write a guide"),
-        (Improper, (X, Y), "prior of 'flat' is improper.*Normal"),
-        (OfRows, (X, Y), "'shift' is outside mask_particles.*each row has"),
-        (Moving, (X, Y), "support of 'weight' depends on another latent"),
-        (Soft, (X, Y), "'mask', of Independent, cannot be listed.*use a guide"),
-        (Top, (X, Y), "'mask' keeps the largest entries of a relaxation"),
-        (Plain, wide(5, 20), "G = 20 has 1048576 masks.*stochastic-gradient MCMC"),
-        (Plain, wide(5000, 12), "20,480,000 particles.*4,096 masks of 5,000 rows"),
-        (Noisy, (X[:, :1], Y), r"'x_imputed' is drawn at random \(Normal\).*imputations=K"),
-        (Subsampled, (X, Y), "plate 'data' draws 2 of its 12 entries"),
-        (Plain, (X,), "give y beside x"),
-    ],
+test_what_cannot_be_summed_out_is_refused = refusals(
+    (NoLatent, (X, Y), "nothing to sample.*give a prior"),
+    (Discrete, (X, Y), r"'kept' is discrete \(Categorical\).*write a guide"),
+    (Improper, (X, Y), "prior of 'flat' is improper.*Normal"),
+    (OfRows, (X, Y), "'shift' is outside mask_particles.*each row has"),
+    (Moving, (X, Y), "support of 'weight' depends on another latent"),
+    (Soft, (X, Y), "'mask', of Independent, cannot be listed.*use a guide"),
+    (Top, (X, Y), "'mask' keeps the largest entries of a relaxation"),
+    (Plain, wide(5, 20), "G = 20 has 1048576 masks.*stochastic-gradient MCMC"),
+    (Plain, wide(5000, 12), "20,480,000 particles.*4,096 masks of 5,000 rows"),
+    (Noisy, (X[:, :1], Y), r"'x_imputed' is drawn at random \(Normal\).*imputations=K"),
+    (Subsampled, (X, Y), "plate 'data' draws 2 of its 12 entries"),
+    (Plain, (X,), "give y beside x"),
+    of=lambda program, data: Potential(program(), data),
 )
-def test_what_cannot_be_summed_out_is_refused(program, data, words):
-    with pytest.raises(ValueError, match=words):
-        Potential(program(), data)

@@ -18,6 +18,7 @@ from tests.inference.posterior.stochastic.gaussian_rows import (
     mask_rows,
     regression_rows,
 )
+from tests.refusals import refused
 
 
 class Constrained(PyroModule):
@@ -143,5 +144,4 @@ def impossible(x, y=None):
 )
 def test_what_cannot_be_sampled_is_refused(program, options, error, words):
     x = torch.randn(30, 2, generator=torch.Generator().manual_seed(0))
-    with pytest.raises(error, match=words):
-        of(program, (x, torch.ones(30)), **options)
+    refused(words, of, program, (x, torch.ones(30)), error=error, **options)
