@@ -53,6 +53,51 @@ def explain(
         >>> given_y["predictions"]["mask"].dims, given_y["log_likelihood"]["y"].shape
         (('chain', 'draw', 'row', 'feature'), (1, 50, 200))
 
+    Args:
+        program: a fit; or a Pyro program, called as `program(x, y)`.
+        x: rows `(B, *event)`: a tensor, or an array that becomes one of the model's type, or of
+            whole numbers where the program reads these; or a data set with x and y, or a pair
+            `(x, y)`, as `fit` takes them: the same as x and y.
+        y: labels or responses `(B,)`, or a black box's probabilities `(B, C)`, for which masks are
+            drawn from the average Σ_c p(c) p(z | x, y = c).
+        guide: of a program, its fitted guide, called as `guide(x, y)`: of latents that all rows
+            share, of masks, or of both.
+        samples: by site `(S, *value)`, or by chain `(C, S, *value)`, as `mcmc.get_samples()` or
+            Pyro's `Predictive` give them.
+        draws: masks a row and chain, D; 0 for E[z | x] alone. If None S of samples, else 100, or as
+            many as fit into 512 MiB a group, 10 at least.
+        imputations: imputations a mask, K.
+        seed: of all draws.
+        rows_per_chunk: most rows worked on at once.
+        row_names: B different names; 0 … B−1 if None.
+        entry_names: of the G entries of the first mask site; if None those of the fit, of the
+            model's grouping, or x1 … xG.
+        feature_names: of the columns of a table x; if None those of the fit, of the entries where
+            there is one for each column, or x1 … xD.
+        proposals: masks proposed for each draw, given y: if None 4, of one pool; 100 in a program
+            with latents outside `mask_particles()`, or all masks where there are no more; 4,096 of
+            masks that rows share. `math.inf` for all masks, of which there may be 4,096; with
+            random imputations give `imputations` too.
+        held_out: whether the fit or the sampler has not learned from these rows.
+        penalty: λ in nats for each entry kept, of a fit or a program for a range of them
+            (:class:`lexppl.models.PenaltyConditioned`); None for the λ that it has.
+        dims: by latent that all rows share a name for each dimension of its value that is no plate,
+            as in PyMC: `dims={"slope": ["feature"]}`, and `az.summary` has `slope[age]`.
+        coords: by such a dimension, or a plate, the names of its entries; of `feature` the same as
+            `entry_names`.
+
+    Returns:
+        `arviz.InferenceData` with ArviZ 0.2x, `xarray.DataTree` with ArviZ 1.x.
+        :func:`lexppl.plots.answers` puts a table's into sentences.
+
+    Raises:
+        ValueError, TypeError: rows unlike those of the fit, a λ that it was not fitted for, names
+            of another number, counts below 1, a program without masks; latents that no guide and no
+            samples cover, samples of another name or shape; masks that cannot be listed; no draws
+            where y is given, or where the masks' distribution states no mean, or depends on other
+            latents; before any work.
+        FloatingPointError: importance weights that are NaN.
+
     `program` is a fit; a program with its `guide`; or a program and `samples` of its latents
     that all rows share, by any sampler: `explain(model, x, samples=mcmc.get_samples())`.
 
@@ -135,51 +180,6 @@ def explain(
     A chunk of rows holds tensors of at most 2^24 numbers, about 1 GiB with small networks; the
     result takes a byte for each entry of a discrete mask and 4 for each mean in float32. The same
     seed and chunks give the same bits; global random state is left as it is.
-
-    Args:
-        program: a fit; or a Pyro program, called as `program(x, y)`.
-        x: rows `(B, *event)`: a tensor, or an array that becomes one of the model's type, or of
-            whole numbers where the program reads these; or a data set with x and y, or a pair
-            `(x, y)`, as `fit` takes them: the same as x and y.
-        y: labels or responses `(B,)`, or a black box's probabilities `(B, C)`, for which masks are
-            drawn from the average Σ_c p(c) p(z | x, y = c).
-        guide: of a program, its fitted guide, called as `guide(x, y)`: of latents that all rows
-            share, of masks, or of both.
-        samples: by site `(S, *value)`, or by chain `(C, S, *value)`, as `mcmc.get_samples()` or
-            Pyro's `Predictive` give them.
-        draws: masks a row and chain, D; 0 for E[z | x] alone. If None S of samples, else 100, or as
-            many as fit into 512 MiB a group, 10 at least.
-        imputations: imputations a mask, K.
-        seed: of all draws.
-        rows_per_chunk: most rows worked on at once.
-        row_names: B different names; 0 … B−1 if None.
-        entry_names: of the G entries of the first mask site; if None those of the fit, of the
-            model's grouping, or x1 … xG.
-        feature_names: of the columns of a table x; if None those of the fit, of the entries where
-            there is one for each column, or x1 … xD.
-        proposals: masks proposed for each draw, given y: if None 4, of one pool; 100 in a program
-            with latents outside `mask_particles()`, or all masks where there are no more; 4,096 of
-            masks that rows share. `math.inf` for all masks, of which there may be 4,096; with
-            random imputations give `imputations` too.
-        held_out: whether the fit or the sampler has not learned from these rows.
-        penalty: λ in nats for each entry kept, of a fit or a program for a range of them
-            (:class:`lexppl.models.PenaltyConditioned`); None for the λ that it has.
-        dims: by latent that all rows share a name for each dimension of its value that is no plate,
-            as in PyMC: `dims={"slope": ["feature"]}`, and `az.summary` has `slope[age]`.
-        coords: by such a dimension, or a plate, the names of its entries; of `feature` the same as
-            `entry_names`.
-
-    Returns:
-        `arviz.InferenceData` with ArviZ 0.2x, `xarray.DataTree` with ArviZ 1.x.
-        :func:`lexppl.plots.answers` puts a table's into sentences.
-
-    Raises:
-        ValueError, TypeError: rows unlike those of the fit, a λ that it was not fitted for, names
-            of another number, counts below 1, a program without masks; latents that no guide and no
-            samples cover, samples of another name or shape; masks that cannot be listed; no draws
-            where y is given, or where the masks' distribution states no mean, or depends on other
-            latents; before any work.
-        FloatingPointError: importance weights that are NaN.
     """
     arrays = _explained(**locals())
     return posterior_of(arrays.groups(), arrays.attrs)
