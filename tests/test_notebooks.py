@@ -21,7 +21,7 @@ def test_there_are_notebooks():
     names = (
         "calibrated comparing_with_loo fairness_privacy first_explainer hierarchical how_sure "
         "imputation_matters one_likelihood one_pixel_cheat own_explainer own_mask_distribution "
-        "survival what_changed which_variables enough beside_shap priors workflow patients"
+        "survival what_changed which_variables enough beside_shap priors workflow patients reviews"
     )
     assert {path.stem for path in NOTEBOOKS} >= set(names.split())
 

@@ -69,8 +69,8 @@ def test_it_prints_what_its_programs_print(place):
 
 
 def test_it_counts_the_notebooks():
-    assert len(list((ROOT / "notebooks").glob("*.ipynb"))) == 19
-    assert "nineteen [notebooks](notebooks)" in README.read_text(encoding="utf-8")
+    assert len(list((ROOT / "notebooks").glob("*.ipynb"))) == 20
+    assert "twenty [notebooks](notebooks)" in README.read_text(encoding="utf-8")
 
 
 def test_commands_are_one_line_each():
