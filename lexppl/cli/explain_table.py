@@ -303,6 +303,7 @@ class TableRun(ExplainRun):
             learning=gain,
             penalties=penalties,
             certified=certified,
+            limited=self.worth is not None,
         )
 
     def gains(self, posterior: Posterior) -> JudgedGains | None:

@@ -134,6 +134,7 @@ class TableReport(CommonReport):
         penalties: the fit at each of its penalties.
         calls: rows that a black box was given, in words.
         certified: of `--guarantee`.
+        limited: whether masks keep only what the rows outside each fold show to matter.
     """
 
     source: DividedTable
@@ -145,12 +146,14 @@ class TableReport(CommonReport):
     penalties: AllPenalties | None = None
     calls: str | None = None
     certified: CertifiedRows | None = None
+    limited: bool = False
 
     @property
     def distribution(self) -> str:
         """What the explainer does with a row's features, in words."""
         if self.kind is PROBABILITY:
-            return f"keeps {law_of(self.plan)}" + ", from the data" * (self.path is not None)
+            among = ", of those that the rows of other folds show to matter" * self.limited
+            return f"keeps {law_of(self.plan)}{', from the data' * (self.path is not None)}{among}"
         return DOES[self.kind].format("feature")
 
     @property

@@ -192,7 +192,10 @@ def _with_spreads(line: list[str]) -> list[Any]:
 def _settings(report: Report) -> list[tuple[str, str]]:
     """What was run, by name."""
     plan, result, options = report.plan, report.result, report.options
-    table = report if isinstance(report, TableReport) else None
+    if isinstance(report, TableReport):
+        table, networks = report, _networks(plan)
+    else:
+        table, networks = None, repr(report.source.architecture)
     sampler, history, black_box = result.sampler, result.history, options.black_box
     own_rate = None if plan.rate_given else METHODS[plan.method].own_rate
     fit = (
@@ -224,7 +227,7 @@ def _settings(report: Report) -> list[tuple[str, str]]:
         "penalty": penalty,
         "weights": plan.posterior and plan.posterior.words,
         f"hidden {report.entries}": report.hidden_by,
-        "networks": _networks(plan) if table else repr(report.source.architecture),
+        "networks": networks,
         "predictor": table and table.predictor,
         "objective": objective,
         "fit": fit if sampler is None else draws_text(report),

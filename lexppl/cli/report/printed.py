@@ -49,7 +49,7 @@ def print_report(report: Report, folder: Path) -> None:
 
 def ranking_title(report: Report) -> str:
     """Title of the ranking."""
-    meaning, source = report.kind.meaning, report.source
+    meaning = report.kind.meaning
     if isinstance(report, TableReport):
         what = f"Ranked features: {meaning}"
         if report.gains is not None:
@@ -57,6 +57,7 @@ def ranking_title(report: Report) -> str:
                 f"Ranked groups of features: gain, and what they say alone, in nats, and {meaning}"
             )
         return f"{what}, mean over held-out rows"
+    source = report.source
     if (words := report.words) is not None:
         count = int(words.table["found"].sum())
         found = f"the first {count} are found" if count > 1 else "the first is found"

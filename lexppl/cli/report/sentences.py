@@ -285,13 +285,13 @@ def first_screen(report: Report) -> FirstScreen:
         first = f"What matters to predict {source.data.target_name}, by the {report.kind.label}."
         if report.kind is PROBABILITY:
             first = f"To predict {source.data.target_name}, {_size(report)}"
-        screen = replace(screen, first=first, entries=report.entries, row=source.data.rows)
+        screen = replace(screen, first=first, entries=report.entries, row=report.source.data.rows)
         return screen if report.words is None else _of_words(screen, report.words)
     gains, certified = report.gains, report.certified
     screen = replace(
         screen,
         groups=groups_read(report.ranking, None if gains is None else gains.groups),
-        in_folds=source.fold is not None,
+        in_folds=report.source.fold is not None,
         certified="" if certified is None else certified.answer(),
     )
     if gains is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyro
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributions import Distribution
 from tqdm.auto import tqdm
 
@@ -22,7 +23,13 @@ from lexppl.distributions.top_k import TopEntries
 from lexppl.effects import BEFORE_PARTICLES, weights_first
 from lexppl.extras import extra_library
 from lexppl.inference.batches import Columns
-from lexppl.inference.contexts import MiniBatch, held, program_settings, rows_plate, seeded
+from lexppl.inference.contexts import (
+    MiniBatch,
+    keep_parameters_local,
+    program_settings,
+    rows_plate,
+    seeded,
+)
 from lexppl.inference.estimators.enumerate import Enumerate
 from lexppl.inference.estimators.sample_path import Pathwise
 from lexppl.inference.nested_iwae import NestedIWAE
@@ -165,12 +172,15 @@ class LogPosterior:
         self.batch_size = size = batch_size or min(count, max(LEAST_BATCH, -(-count // 10)))
         if size > count:
             raise ValueError(f"a batch has {size} rows, more than {count}: give a lower batch_size")
-        program = held(model)
-        self.model, self._held, self._program = model, program, weights_first(program)
+        self.model = model = copy.deepcopy(model)
+        keep_parameters_local(model)
+        if isinstance(model, nn.Module):
+            model.eval()
+        self._program = weights_first(model)
         self.rows, self.device = rows, rows[0].device
         self._few = tuple(column[:size] for column in rows)
         with seeded(seed, self.device), program_settings(validate=True):
-            self.sites, latents = GlobalSites.of(program, self._few)
+            self.sites, latents = GlobalSites.of(model, self._few)
             start = self.sites.vectors(values_of(latents))
             with torch.no_grad():
                 nodes = sample_nodes(self._program, self._few)
@@ -182,7 +192,7 @@ class LogPosterior:
                         f"batch's is no share: give batch_size={count}"
                     )
             if size < count:
-                refuse_outside_rows(nodes, program, self._few, self._plate, f"batch_size={count}")
+                refuse_outside_rows(nodes, model, self._few, self._plate, f"batch_size={count}")
             if objective is None:
                 objective = likelihood_bound(
                     latents, size, most_particles=math.inf, most_masks=MOST_LISTED, drawn=MASKS
@@ -251,7 +261,7 @@ class LogPosterior:
 
     def prior_vectors(self, count: int) -> Tensor:
         """Draws of u from the prior, `(count, D)`."""
-        return torch.stack([self.sites.prior_draw(self._held, self._few) for _ in range(count)])
+        return torch.stack([self.sites.prior_draw(self.model, self._few) for _ in range(count)])
 
     def draws(
         self,
