@@ -37,6 +37,7 @@ from torch import nn
 from lexppl.cli.explain_rows import RowsRun
 from lexppl.cli.program import parse
 from lexppl.cli.report.sentences import first_screen
+from lexppl.cli.results.scores import Judgement, judge_base_rate, judge_explainer, score_full
 from lexppl.data import texts_of as data_of
 from lexppl.evaluation import predictive
 from lexppl.explanation import mask_means
@@ -168,9 +169,14 @@ def encoded(texts, labels, words):
 
 
 class Kept(RowsRun):
-    """A run of the command, with its report."""
+    """A run of the command without EVAL-X, with its report."""
 
-    def show(self, report, folder):
+    def judged(self):
+        own = judge_explainer(self.result, self.source, self.options.seed, self.masks)
+        full = score_full(self.fit_full(), self.source)
+        return Judgement((own, judge_base_rate(self.source), full), None), None
+
+    def write(self, folder, report):
         self.shown = report
 
 

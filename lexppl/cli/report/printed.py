@@ -87,10 +87,10 @@ def word_cells(ranking: pd.DataFrame) -> list[list[str]]:
     return [
         [
             str(word),
-            *("–" if pd.isna(line[name]) else f"{line[name]:.4f}" for name in ("first", "last")),
+            *("–" if pd.isna(line[name]) else f"{line[name]:z.4f}" for name in ("first", "last")),
             str(line["texts"]),
             "–" if pd.isna(line["share"]) else f"{line['share']:.2f}",
-            str(line["mostly_in"]),
+            str(line["mostly_in"]) if line["found"] else "–",
         ]
         for word, line in ranking.iterrows()
     ]

@@ -279,7 +279,10 @@ def first_screen(report: Report) -> FirstScreen:
         of_model=plan.regime.post_hoc,
         scores=scores,
     )
-    learning, behind = report.learning, "" if plan.regime.post_hoc else report.judgement.behind
+    learning, of_model = report.learning, plan.regime.post_hoc
+    if isinstance(report, RowsReport):
+        of_model |= plan.needs_full_predictor
+    behind = "" if of_model else report.judgement.behind
     screen = replace(screen, learned=None if learning is None else learning.shown, behind=behind)
     if isinstance(report, RowsReport):
         first = f"What matters to predict {source.data.target_name}, by the {report.kind.label}."
