@@ -1,7 +1,8 @@
 """Words and shapes that are known to decide the class: does `lexppl explain` find them?
 
-Loaded from this folder: `python -c "import planted_parts; planted_parts.main()" --sets rare`, with
-`--seeds 5` for more of each set, and `--small` to see that it runs.
+    python benchmarks/planted_parts.py                   # every set, one seed
+    python benchmarks/planted_parts.py --sets rare --seeds 5
+    python benchmarks/planted_parts.py --small           # to see that it runs
 
 A text is 8 to 20 words that say nothing, some frequent and some rare, and among them the words that
 decide. *few*, *many*: one or two of three good or of three bad words in 85 of 100 texts, in 300 and
@@ -327,3 +328,7 @@ def main():
             rows, quick = options.rows, options.small
             record_of = shapes_record if run["set"] in SHAPES else words_record
             record |= record_of(run["set"], run["seed"], rows, quick)
+
+
+if __name__ == "__main__":
+    main()
