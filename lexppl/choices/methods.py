@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -142,38 +141,54 @@ class Registry(Mapping[str, Method]):
 
 DEFAULT_METHOD = "lex"  # Where no method is named
 
-# Name: settings beside features and grouping; summary.
-_METHODS = """
-base_x: classes penalty imputer hidden predictor_hidden
-    BASE-X: REAL-X whose predictor sees the selector's masks
-fastshap: classes black_box imputer hidden predictor_hidden
-    FastSHAP: Shapley values of a surrogate, by regression
-invase: classes penalty imputer hidden predictor_hidden
-    INVASE: actor, critic and baseline
-l2x: classes k imputer hidden predictor_hidden
-    L2X: max-of-k Concrete masks
-lex: classes k penalty predictor masks imputations folds unit imputer likelihood hidden \
-predictor_hidden
-    LEX: the nested bound, k-subset or Bernoulli masks
-meed: classes k black_box hidden predictor_hidden
-    MEED: adversarial infidelity learning
-q_fit: black_box hidden
-    Q-FIT: a Dirichlet posterior of importance, by row
-q_fit_global: black_box hidden
-    Q-FIT: a Dirichlet posterior of importance, one for all rows
-rationale: classes penalty imputer hidden predictor_hidden
-    rationale selection: short, contiguous selections
-real_x: classes penalty folds imputer hidden predictor_hidden
-    REAL-X: a predictor of random masks, then a selector
-senn: classes hidden
-    SENN: linear in x, with coefficients that vary slowly
-suwr: classes penalty folds imputer hidden predictor_hidden
-    SUWR: entries chosen one by one by those already kept, which cannot leak
-vibi: classes k imputer hidden predictor_hidden
-    VIBI: L2X with an information bottleneck
-xtab: classes predictor_hidden
-    XTab: a deterministic soft mask
-"""
+# By name: settings beside features and grouping, and a line.
+_METHODS: Mapping[str, tuple[str, str]] = {
+    "base_x": (
+        "classes penalty imputer hidden predictor_hidden",
+        "BASE-X: REAL-X whose predictor sees the selector's masks",
+    ),
+    "fastshap": (
+        "classes black_box imputer hidden predictor_hidden",
+        "FastSHAP: Shapley values of a surrogate, by regression",
+    ),
+    "invase": (
+        "classes penalty imputer hidden predictor_hidden",
+        "INVASE: actor, critic and baseline",
+    ),
+    "l2x": ("classes k imputer hidden predictor_hidden", "L2X: max-of-k Concrete masks"),
+    "lex": (
+        "classes k penalty predictor masks imputations folds unit imputer likelihood "
+        "hidden predictor_hidden",
+        "LEX: the nested bound, k-subset or Bernoulli masks",
+    ),
+    "meed": (
+        "classes k black_box hidden predictor_hidden",
+        "MEED: adversarial infidelity learning",
+    ),
+    "q_fit": ("black_box hidden", "Q-FIT: a Dirichlet posterior of importance, by row"),
+    "q_fit_global": (
+        "black_box hidden",
+        "Q-FIT: a Dirichlet posterior of importance, one for all rows",
+    ),
+    "rationale": (
+        "classes penalty imputer hidden predictor_hidden",
+        "rationale selection: short, contiguous selections",
+    ),
+    "real_x": (
+        "classes penalty folds imputer hidden predictor_hidden",
+        "REAL-X: a predictor of random masks, then a selector",
+    ),
+    "senn": ("classes hidden", "SENN: linear in x, with coefficients that vary slowly"),
+    "suwr": (
+        "classes penalty folds imputer hidden predictor_hidden",
+        "SUWR: entries chosen one by one by those already kept, which cannot leak",
+    ),
+    "vibi": (
+        "classes k imputer hidden predictor_hidden",
+        "VIBI: L2X with an information bottleneck",
+    ),
+    "xtab": ("classes predictor_hidden", "XTab: a deterministic soft mask"),
+}
 # Epochs: shares of Q-FIT start alike, and part slowly; for a part of its epochs SUWR's choices are
 # near random; XTab's penalties take up to a nat from the first step on: its masks open slowly.
 _MORE: Mapping[str, dict[str, Any]] = {
@@ -189,16 +204,14 @@ _MORE: Mapping[str, dict[str, Any]] = {
 }
 
 
-def _listed(text: str) -> Method:
-    """A method of the library, loaded at its first use, by its text."""
-    typed, summary = text.split("\n")
-    name, _, settings = typed.partition(": ")
+def _listed(name: str, settings: str, summary: str) -> Method:
+    """A method of the library, loaded at its first use."""
     taken = frozenset({"features", "grouping", *settings.split()})
-    method = Method(name, f"lexppl.systems:{name}", summary.strip(), settings=taken)
+    method = Method(name, f"lexppl.systems:{name}", summary, settings=taken)
     return replace(method, **_MORE.get(name, {}))
 
 
-METHODS = Registry(map(_listed, re.findall(r"\S.*\n.*", _METHODS)))
+METHODS = Registry(_listed(name, *texts) for name, texts in _METHODS.items())
 """The methods by name, a system of one's own among them: `METHODS.register(summary)(factory)`.
 CXPlain is not: its y are shares computed of a model and its data, by
 :func:`lexppl.systems.cxplain_targets`."""
