@@ -116,6 +116,18 @@ def test_gains_are_of_the_table_and_not_of_the_fit(frame, target, judged, tmp_pa
     pd.testing.assert_frame_equal(table[COLUMNS].sort_index(), other[COLUMNS].sort_index())
 
 
+def test_masks_of_a_fold_keep_what_the_rows_outside_it_show(judged, tmp_path, capsys):
+    ran(tmp_path / "r", written(people(), tmp_path), *FIXED)
+    assert "of those that the rows of other folds show to matter" in flat(capsys)
+    fitted, worth = judged["table"], judged["found"].each
+    source, models = fitted.source, fitted.result.models
+    shown = worth.shown_outside(Folds(torch.from_numpy(source.fold), source.folds))
+    with torch.no_grad():
+        kept = torch.stack([model.selector(source.data.x).mean.mean(0) for model in models])
+    assert shown.any() and not shown.all()
+    assert ((kept > 0).numpy() == shown).all()
+
+
 def test_of_many_groups_those_kept_most_are_measured(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr("lexppl.cli.results.gains.MOST_SETS", 5)
     table, page = ran(tmp_path / "r", written(people(200), tmp_path), *FIXED)
