@@ -66,7 +66,7 @@ except ImportError:
 
 @pytest.fixture
 def no_report(monkeypatch):
-    monkeypatch.setattr("lexppl.cli.explain_table.write_report", lambda *_: None)
+    monkeypatch.setattr("lexppl.cli.explain_command.write_report", lambda *_: None)
     monkeypatch.setattr(
         "lexppl.cli.explain_command.ExplainRun.judged", lambda *_: (Judgement((), None), None)
     )

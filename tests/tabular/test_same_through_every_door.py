@@ -55,7 +55,7 @@ def people():
 def of_command_line(method, frame, target, folder, monkeypatch, *words):
     """E[z | x] of the rows that it holds out, and their numbers; the report is not what is asked
     about."""
-    monkeypatch.setattr("lexppl.cli.explain_table.write_report", lambda *_: None)
+    monkeypatch.setattr("lexppl.cli.explain_command.write_report", lambda *_: None)
     nothing = Judgement((), None), None
     monkeypatch.setattr("lexppl.cli.explain_command.ExplainRun.judged", lambda *_: nothing)
     monkeypatch.setattr("lexppl.cli.explain_command.print_report", lambda *_: None)
