@@ -97,8 +97,8 @@ PAPERS = {
             "accuracy by k variables",
             ("tabular --data adult creditcard",),
             ("adult", "creditcard"),
-            ("tabular --data adult --methods q_fit_global",),
-            ("adult",),
+            ("tabular --data adult creditcard --methods q_fit_global",),
+            ("adult", "creditcard"),
         ),
         "T3": Part(
             "a 3 or an 8 by k patches",

@@ -206,7 +206,7 @@ def wait_for(words: str, process: subprocess.Popen[str]) -> None:
     [
         ("valid=", signal.SIGINT),
         ("fitting EVAL-X", signal.SIGTERM),
-        ("measuring what the features are worth", signal.SIGINT),
+        ("looking at directions", signal.SIGINT),
     ],
 )
 def test_a_real_signal(words, number, tmp_path):
@@ -222,6 +222,18 @@ def test_a_real_signal(words, number, tmp_path):
     assert "interrupted" in error and "Traceback" not in error
     assert loads(out).interrupted == (words == "valid=")
     assert [entry.name for entry in tmp_path.iterdir() if "partial" in entry.name] == []
+
+
+@pytest.mark.complete
+@posix
+def test_a_real_signal_before_there_is_a_fit(tmp_path):
+    out = tmp_path / "results"
+    with program("explain", str(written(people(), tmp_path)), "--out", str(out)) as process:
+        wait_for("measuring what the features are worth", process)
+        process.send_signal(signal.SIGINT)
+        _, error = process.communicate(timeout=300)
+    assert process.returncode == 130 and not out.exists()
+    assert error.splitlines()[-1] == "lexppl: interrupted; nothing was written"
 
 
 @pytest.mark.complete

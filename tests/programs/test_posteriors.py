@@ -230,7 +230,9 @@ X, RING, NEIGHBOURS = "rows, x observed", "groups in a ring", "rows see neighbou
 # What is done to the list of masks.
 OF_LISTS = [
     Break(f"{LISTS}:ListedLatents.log_prior", "site.name not in self.values", "True", "all rows"),
-    Break(f"{LISTS}:joint_values", "% len(support)", "% 1", "groups by a column of x"),
+    Break(
+        f"{LISTS}:joint_values", "support[index]", "support[0 * index]", "groups by a column of x"
+    ),
 ]
 # To the check that an entry's terms depend on its own latents alone.
 OF_CHECKS = [
@@ -282,7 +284,7 @@ OF_CHECKS = [
     ),
     Break(f"{DEPENDS}:refuse_dependent_rows", "if dependent:", "if False:", NEIGHBOURS),
     Break(f"{DEPENDS}:refuse_dependent_rows", "== turn % 2", "== 1", NEIGHBOURS, 4),
-    Break(f"{DEPENDS}:refuse_dependent_rows", "nodes_at(alike)", "nodes_at({})", NEIGHBOURS, 24),
+    Break(f"{DEPENDS}:refuse_dependent_rows", "sites_at(alike)", "sites_at({})", NEIGHBOURS, 24),
 ]
 # To the rule that everything after a fit is given what is observed without y.
 OF_WHAT_IS_GIVEN = [

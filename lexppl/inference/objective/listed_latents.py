@@ -139,7 +139,9 @@ def joint_values(
             f"{factors} stand in one log, and at most {most:,} joint values are listed: {instead}"
         )
     sizes = [len(support) for support, n in zip(supports, entries, strict=True) for _ in range(n)]
-    digits = iter(torch.unravel_index(torch.arange(count), sizes) if sizes else ())
+    device = supports[0].device if supports else None
+    numbers = torch.arange(count, device=device)
+    digits = iter(torch.unravel_index(numbers, sizes) if sizes else ())
     values = {}
     for site, support, shape, n in zip(sites, supports, shapes, entries, strict=True):
         index = torch.stack(list(islice(digits, n)), -1).to(support.device)
