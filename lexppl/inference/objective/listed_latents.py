@@ -1,7 +1,7 @@
 """Every joint value of the discrete latents of a program, in the place of draws."""
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -139,9 +139,10 @@ def joint_values(
             f"{factors} stand in one log, and at most {most:,} joint values are listed: {instead}"
         )
     sizes = [len(support) for support, n in zip(supports, entries, strict=True) for _ in range(n)]
-    device = supports[0].device if supports else None
-    numbers = torch.arange(count, device=device)
-    digits = iter(torch.unravel_index(numbers, sizes) if sizes else ())
+    digits: Iterator[Tensor] = iter(())
+    if sizes:
+        numbers = torch.arange(count, device=supports[0].device)
+        digits = iter(torch.unravel_index(numbers, sizes))
     values = {}
     for site, support, shape, n in zip(sites, supports, shapes, entries, strict=True):
         index = torch.stack(list(islice(digits, n)), -1).to(support.device)
