@@ -58,8 +58,8 @@ def learned_messages(gain: BaseRateGain, steps: int | None, sampled: bool = Fals
         error = "" if math.isnan(gain.error) else f" ± {2 * gain.error:.3f}"
         lines.append(
             "on held-out rows the explainer predicts no better than the base rate "
-            f"({gain.nats:+.3f}{error} nats a row, {count}): but for what is found, "
-            "what it says of the features says nothing; give more rows"
+            f"({gain.nats:+.3f}{error} nats a row, {count}): apart from what is "
+            "found, do not rely on its selection of features; give more rows"
             + ("" if sampled else " or more --epochs")
         )
     if steps is not None and steps < FEW_STEPS and not sampled:
