@@ -188,12 +188,14 @@ class TableRun(ExplainRun):
         outputs = source.data.y[rows] if self.outputs is None else self.outputs[rows]
         folds = scores.folds_at(source, rows)
         names = measured_first(groups, groups.names)
-        if folds is None or len(names) < len(groups.names) or bool((outputs == outputs[:1]).all()):
+        if folds is None or len(names) < len(groups.names):
             return None
         show_progress(MEASURING, self.options.quiet)
         try:
             self.worth = measured_importance(source, groups, names, rows, outputs, seed)
         except FloatingPointError:  # Reported where the gains are.
+            return None
+        if self.worth is None:
             return None
         return [(~shown).tolist() for shown in self.worth.shown_outside(folds)]
 

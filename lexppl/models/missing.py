@@ -187,10 +187,7 @@ class ObservedSelector(Configured, MarkedRows):
         of_entry = torch.zeros(len(self.groups), max(self.groups) + 1)
         of_entry[torch.arange(len(self.groups)), torch.tensor(self.groups)] = 1.0
         self.register_buffer("entry", of_entry, persistent=False)
-        # So that a description of the selector finds the kind of its masks.
-        kind = getattr(selector, MASK_KIND, None)
-        if kind is not None:
-            setattr(self, MASK_KIND, kind)
+        _copy_kind(selector, self)
 
     def missing(self, x: Tensor) -> Tensor:
         """Whether all values of an entry are missing, `(B, G)`."""
@@ -221,12 +218,17 @@ class LimitedSelector(Configured, nn.Module):
         super().__init__()
         self.selector = selector
         self.register_buffer("left_out", torch.tensor([bool(entry) for entry in left_out]))
-        kind = getattr(selector, MASK_KIND, None)
-        if kind is not None:
-            setattr(self, MASK_KIND, kind)
+        _copy_kind(selector, self)
 
     def forward(self, x: Tensor) -> TorchDistribution:
         return restricted(self.selector(x), self.left_out.expand(len(x), -1))
+
+
+def _copy_kind(selector: nn.Module, limited: nn.Module) -> None:
+    """Give a selector the kind of masks of the selector within, for its description."""
+    kind = getattr(selector, MASK_KIND, None)
+    if kind is not None:
+        setattr(limited, MASK_KIND, kind)
 
 
 def restricted(distribution: TorchDistribution, missing: Tensor) -> TorchDistribution:

@@ -156,8 +156,11 @@ def measured_importance(
     rows: NDArray[np.int64],
     outputs: Tensor,
     seed: int,
-) -> Importance:
-    """:func:`lexppl.evaluation.importance` of groups by their names, for the outputs of rows."""
+) -> Importance | None:
+    """:func:`lexppl.evaluation.importance` of groups by their names, for the outputs of rows; None
+    where these do not vary."""
+    if bool((outputs == outputs[:1]).all()):
+        return None
     return importance(
         source.data.subset(torch.from_numpy(rows)),
         groups=groups,
@@ -191,11 +194,10 @@ def judge_gains(
     order = kept.iloc[:, 0].sort_values(ascending=False, kind="stable").index
     measured = measured_first(groups, [str(name) for name in order])
     rows = measured_rows(source, seed)
-    outputs = fitted.targets(rows)
-    if bool((outputs == outputs[:1]).all()):
-        return None
     if worth is None:
-        worth = measured_importance(source, groups, measured, rows, outputs, seed)
+        worth = measured_importance(source, groups, measured, rows, fitted.targets(rows), seed)
+    if worth is None:
+        return None
     table = worth.group_table(fdr, fwer=fwer, level=None)
     # Of a response, in its own units.
     table[["error", "error_without"]] *= source.target_scale
