@@ -149,14 +149,20 @@ def rivals(train, held, seed):
     torch.manual_seed(seed)
     network = Plain(len(words.vocabulary_) + 2, len(labels))
     optimizer = torch.optim.AdamW(network.parameters(), 5e-3)
-    for _ in range(400):
-        rows = torch.randint(len(x), (100,))
+    right = fitted_accuracy(network, optimizer, (x, y), (new, truth), steps=400, batch=100)
+    return logistic.score(words.transform(held[0]), held[1]), right
+
+
+def fitted_accuracy(network, optimizer, train, held, steps, batch):
+    """Accuracy on held-out rows after so many steps of random batches."""
+    (x, y), (new, truth) = train, held
+    for _ in range(steps):
+        rows = torch.randint(len(x), (batch,))
         optimizer.zero_grad()
         nn.functional.cross_entropy(network(x[rows]), y[rows]).backward()
         optimizer.step()
     with torch.no_grad():
-        right = (network(new).argmax(1) == truth).double().mean()
-    return logistic.score(words.transform(held[0]), held[1]), float(right)
+        return float((network(new).argmax(1) == truth).double().mean())
 
 
 def encoded(texts, labels, words):
@@ -259,13 +265,7 @@ def plain_accuracy(x, y, new, truth, seed):
         *(nn.Flatten(), nn.Linear(32, 2)),
     )
     optimizer = torch.optim.Adam(network.parameters(), 5e-3)
-    for _ in range(600):
-        rows = torch.randint(len(x), (50,))
-        optimizer.zero_grad()
-        nn.functional.cross_entropy(network(x[rows]), y[rows]).backward()
-        optimizer.step()
-    with torch.no_grad():
-        return float((network(new).argmax(1) == truth).double().mean())
+    return fitted_accuracy(network, optimizer, (x, y), (new, truth), steps=600, batch=50)
 
 
 def shapes_record(name, seed, rows=None, quick=False):

@@ -255,7 +255,7 @@ def _limited(systems: list[System], left_out: Sequence[Sequence[bool]] | None) -
     """Systems of which each leaves its entries out."""
     if left_out is None:
         return systems
-    return [without_entries(each, row) for each, row in zip(systems, left_out, strict=True)]
+    return [without_entries(system, row) for system, row in zip(systems, left_out, strict=True)]
 
 
 def _reference(

@@ -84,16 +84,18 @@ def word_table(
     size, numbers = len(vocabulary), held_out.cpu().numpy().astype(np.int64)
     there = numbers != PADDING
     counts = np.bincount(numbers[there], minlength=size)
-    sums = np.stack([np.bincount(numbers[there], one[there], minlength=size) for one in masks])
+    sums = np.stack(
+        [np.bincount(numbers[there], of_replicate[there], minlength=size) for of_replicate in masks]
+    )
     classes = y.cpu().double() if y.dim() == 2 else torch.eye(len(class_names)).double()[y.cpu()]
     total = classes.sum(0).numpy()
     by_class: Array = presence(x, size).T @ classes.numpy()
     expected = by_class.sum(1, keepdims=True) * total / len(x)
-    kept = np.abs(sums.mean(0))
-    kept_by_chance = counts * (kept.sum() / counts.sum())
+    amount = np.abs(sums.mean(0))
+    amount_by_chance = counts * (amount.sum() / counts.sum())
     with np.errstate(divide="ignore", invalid="ignore"):
         shares = sums / counts
-        residual = (kept - kept_by_chance) / np.sqrt(kept_by_chance)
+        residual = (amount - amount_by_chance) / np.sqrt(amount_by_chance)
         lift = np.nan_to_num(by_class / expected)
     half = np.full(size, np.nan)
     if len(sums) > 1:
@@ -150,15 +152,15 @@ def found_words(
     tested = table[(table["texts"] >= LEAST_TEXTS) & (table.index != UNKNOWN_WORDS)]
     by_turns = np.stack([tested.index, tested.sort_values("deviance", ascending=False).index], 1)
     names = list(dict.fromkeys(by_turns.flatten()))[:MEASURED]
-    found = table.drop(columns="deviance")
-    found[MEASURES] = np.nan
-    found["found"] = False
+    tests = table.drop(columns="deviance")
+    tests[MEASURES] = np.nan
+    tests["found"] = False
     if names:
         columns = presence(x, len(vocabulary))[:, vocabulary.numbers(names)].toarray()
         worth = importance((torch.from_numpy(columns).float(), y), seed=seed)
         measured = worth.group_table(fdr=FDR * len(names) / len(tested))
         measured.index = pd.Index([names[int(name[1:]) - 1] for name in measured.index])
-        found.loc[measured.index, [*MEASURES, "found"]] = measured[[*MEASURES, "found"]]
+        tests.loc[measured.index, [*MEASURES, "found"]] = measured[[*MEASURES, "found"]]
         order = measured.sort_values("found", ascending=False, kind="stable").index
-        found = found.loc[[*order, *(word for word in table.index if word not in set(names))]]
-    return WordFindings(found, len(x), len(tested))
+        tests = tests.loc[[*order, *(word for word in table.index if word not in set(names))]]
+    return WordFindings(tests, len(x), len(tested))
