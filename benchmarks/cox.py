@@ -66,12 +66,14 @@ def compared(run: dict, options: argparse.Namespace) -> dict:
     of_set = OF_SIMULATED if name == SIMULATED else SIZES
     sizes = {**of_set, **(SMALL if options.small else {})}
     how = {"valid": valid, "seed": seed, "progress": False, "batch_size": 500, **sizes}
+    how["weight_decay"] = 1e-3
     unit = float(train.y[:, 1].mean())
     model = lex(
         train.n_features,
         classes=None,
         likelihood=CoxLikelihood(),
         unit=unit,
+        penalty=0.02 * unit,
         imputer=MarginalImputer(train.x),
         grouping=Grouping(train.groups, train.entry_names),
         hidden=HIDDEN,

@@ -52,6 +52,7 @@ from lexppl.data import synthetic
 from lexppl.explanation import mask_means
 from lexppl.inference import Checkpoints, FitResult, ReplicateData, System, fit
 from lexppl.inference.contexts import seeded
+from lexppl.models import GaussianImputer
 from lexppl.systems import lex
 
 sys.path.append(str(Path(__file__).parents[1]))
@@ -339,17 +340,20 @@ def bf16(device: str, small: bool) -> dict[str, Any]:
     large = (16, 16) if small else (2_048, 2_048)
     rows = rows_on(device, batch * STEPS)
     for width in (widths, large):
-        made = lex(11, classes=2, hidden=width, predictor_hidden=width, folds=1)
+        sizes = {"hidden": width, "predictor_hidden": width}
+        made = lex(11, classes=2, penalty=0.02, imputer=GaussianImputer(), folds=1, **sizes)
         ms = [library_ms(made, rows, batch, precision=p)[0] for p in (None, "bf16-mixed")]
         found[f"ratio of steps, width {width[0]}"] = ms[1] / ms[0]
     train, test = (
         synthetic("S1", rows=500 if small else 10_000, seed=seed).to(device) for seed in (1, 2)
     )
+    stated = {"hidden": (200, 200), "predictor_hidden": (200,) * 3, "imputer": GaussianImputer()}
     for precision in (None, "bf16-mixed"):
         result = fit(
-            lex(11, classes=2, k=5, folds=1).to(device),
+            lex(11, classes=2, k=5, folds=1, **stated).to(device),
             (train.x, train.y),
             valid=0.1,
+            weight_decay=1e-3,
             batch_size=500 if small else 1_000,
             epochs=2 if small else 150,
             replicates=3,
@@ -386,7 +390,8 @@ def processes(device: str, small: bool) -> dict[str, Any]:
     backend = "gloo" if device == "cpu" else "nccl"
     rows = rows_on(device, 64 if small else 4_000)
     options = {"valid": None, "epochs": 3, "batch_size": 32 if small else 500, "progress": False}
-    made = lex(11, classes=2, folds=1, hidden=(32,), predictor_hidden=(32,)).to(device)
+    sizes = {"hidden": (32,), "predictor_hidden": (32,)}
+    made = lex(11, classes=2, penalty=0.02, imputer=GaussianImputer(), folds=1, **sizes).to(device)
     alone = fit(made, rows, distributed=False, **options)
     store = torch.distributed.HashStore()
     torch.distributed.init_process_group(backend, store=store, rank=0, world_size=1)

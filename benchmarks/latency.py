@@ -30,10 +30,11 @@ from sklearn.datasets import load_breast_cancer
 from start_up import ROOT, checked_out
 
 ENTRIES = 30
+RANGE = {"penalty": (0.005, 0.02, 0.08)}
 SYSTEMS = {
-    "range": {"penalty": (0.005, 0.02, 0.08), "hidden": (64, 64), "predictor_hidden": (64,) * 3},
+    "range": {**RANGE, "hidden": (64, 64), "predictor_hidden": (64,) * 3},
     "k": {"k": 5, "hidden": (64, 64), "predictor_hidden": (64,) * 3},
-    "wide": {"penalty": (0.005, 0.02, 0.08)},
+    "wide": {**RANGE, "hidden": (200, 200), "predictor_hidden": (200,) * 3},
 }
 """The usual fit of a table of fewer than 20,000 rows; with five features in each row; of networks
 of 200."""
@@ -51,6 +52,7 @@ def calls(figure: str, runs: int) -> list[float]:
 
     import lexppl
     from lexppl.inference import fit
+    from lexppl.models import GaussianImputer
     from lexppl.systems import lex
 
     torch.set_num_threads(1)
@@ -58,7 +60,7 @@ def calls(figure: str, runs: int) -> list[float]:
     kind, what = figure.split(": ")
     x = torch.randn(2000, ENTRIES, generator=torch.Generator().manual_seed(0))
     y = (x[:, 0] + x[:, 1] > 0).long()
-    system = lex(ENTRIES, classes=2, **SYSTEMS[kind])
+    system = lex(ENTRIES, classes=2, imputer=GaussianImputer(), **SYSTEMS[kind])
     result = fit(system, (x, y), epochs=1, progress=False)
     rows, draws = (x[:1], 0) if what == "a row" else (x[:1000], 100)
     seconds = []

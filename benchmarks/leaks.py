@@ -157,8 +157,10 @@ def system_of(name: str, problem: Problem, train: Dataset) -> System:
     imputer = ConstantImputer(0.0)
     if name == "lex gaussian":
         correlated = problem.name == SWITCHED
-        imputer = imputer_of("conditional-gaussian", train.x, seed=0) if correlated else None
-    return lex(size, classes=2, k=k, folds=1, towards=0.5, unit=1.0, imputer=imputer)
+        gaussian = "conditional-gaussian" if correlated else "gaussian"
+        imputer = imputer_of(gaussian, train.x, seed=0)
+    parts = {"hidden": (200, 200), "predictor_hidden": (200, 200, 200), "imputer": imputer}
+    return lex(size, classes=2, k=k, folds=1, towards=0.5, unit=1.0, **parts)
 
 
 def of_result(result: FitResult) -> tuple[Masks, Selection]:

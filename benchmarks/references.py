@@ -13,8 +13,8 @@ from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostin
 from lexppl.data.columns import CategoricalColumn
 from lexppl.data.divided_table import DividedTable
 from lexppl.evaluation.prediction import predictive_log_likelihood
+from lexppl.systems.fit_plan import plan_for
 from lexppl.tabular.encoded_rows import EncodedRows
-from lexppl.tabular.fit_plan import plan_for
 from lexppl.tabular.predictors import fit_full_predictor
 
 MOST_LEVELS = 255

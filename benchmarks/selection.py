@@ -23,7 +23,7 @@ from lexppl.data import synthetic
 from lexppl.evaluation.truth import Oracle, selection_scores
 from lexppl.inference import fit
 from lexppl.inference.contexts import seeded
-from lexppl.models import LEX
+from lexppl.models import LEX, GaussianImputer
 from lexppl.systems import lex
 
 K, PENALTY, DRAWS = 5, 0.0225, 100
@@ -97,7 +97,9 @@ def main() -> None:
 
     def system_of(run):
         masks = {"masks": options.masks, "folds": 1, "towards": 0.5, "unit": 1.0}
-        return lex(11, classes=2, **masks, **laws[run["law"]])
+        parts = {"hidden": (200, 200), "predictor_hidden": (200, 200, 200)}
+        parts["imputer"] = GaussianImputer()
+        return lex(11, classes=2, **masks, **parts, **laws[run["law"]])
 
     records = Records("selection", SAME, LINE, options)
     runs = (

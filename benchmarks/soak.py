@@ -70,9 +70,12 @@ def seeded_predictor() -> Predictor:
 
 
 CASES: dict[str, Callable[[], dict[str, Any]]] = {
-    "lex, 2 replicates in 2 folds": lambda: {"model": lex(5, classes=2, **SIZES), "replicates": 2},
+    "lex, 2 replicates in 2 folds": lambda: {
+        "model": lex(5, classes=2, penalty=0.02, **SIZES),
+        "replicates": 2,
+    },
     "lex, 2 replicates of weighted rows": lambda: {
-        "model": lex(5, classes=2, **SIZES),
+        "model": lex(5, classes=2, penalty=0.02, **SIZES),
         "replicates": 2,
         "row_weights": "dirichlet",
     },

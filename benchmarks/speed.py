@@ -39,7 +39,7 @@ from lexppl.inference import NestedIWAE, System, fit
 from lexppl.inference.contexts import program_settings
 from lexppl.inference.training.compiled import Backend
 from lexppl.inference.training.watch import Epoch
-from lexppl.models import Grouping
+from lexppl.models import GaussianImputer, Grouping
 from lexppl.systems import lex
 
 SECTIONS = ("steps", "replicates", "explained", "growth", "answers")
@@ -278,9 +278,10 @@ def epoch_seconds(rows: int, rounds: int, widths: dict[str, tuple[int, ...]]) ->
     """Seconds of an epoch over N rows, in batches of 500."""
     marks = []
     fit(
-        lex(11, classes=2, folds=1, **widths),
+        lex(11, classes=2, penalty=0.02, folds=1, imputer=GaussianImputer(), **widths),
         rows_of(rows),
         valid=None,
+        batch_size=500,
         epochs=min(rounds, 5) + 1,
         callbacks=[lambda epoch: marks.append(clock())],
         progress=False,

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from lexppl.inference import System
-from lexppl.models import MLP
+from lexppl.models import MLP, GaussianImputer
 from lexppl.systems import invase, l2x, lex, real_x
 
 FEATURES, CLASSES, K = 11, 2, 5
@@ -260,6 +260,7 @@ def system(name: str, width: int) -> System:
         "predictor_hidden": (width, width),
     }
     if name == "LEX":
+        options["imputer"] = GaussianImputer()
         return lex(FEATURES, folds=1, penalty=PENALTY, masks=MASKS, **options)
     if name == "L2X":
         return l2x(FEATURES, k=K, temperature=TEMPERATURE, **options)

@@ -27,7 +27,7 @@ from lexppl.distributions import KSubset
 from lexppl.inference import NestedIWAE, System, fit
 from lexppl.inference.contexts import program_settings
 from lexppl.inference.training.watch import Epoch
-from lexppl.models import MLP
+from lexppl.models import MLP, GaussianImputer
 from lexppl.systems import lex
 
 L, BATCH, K = 10, 1000, 5
@@ -162,7 +162,8 @@ def clock() -> float:
 def small_lex(folds: int) -> System:
     """LEX with networks of 64."""
     widths = (WIDTH, WIDTH)
-    return lex(11, classes=2, hidden=widths, predictor_hidden=widths, folds=folds)
+    parts = {"imputer": GaussianImputer(), "hidden": widths, "predictor_hidden": widths}
+    return lex(11, classes=2, penalty=0.02, folds=folds, **parts)
 
 
 def fit_against(run: dict[str, int | str], data: Dataset, epochs: int) -> dict[str, float]:

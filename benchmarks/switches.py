@@ -112,6 +112,7 @@ def explainer(run: dict[str, Any]) -> System:
         towards=TOWARDS,
         unit=1.0,
         labels=run["labels"],
+        imputer=GaussianImputer(),
         hidden=WIDTHS,
         predictor_hidden=WIDTHS,
     )

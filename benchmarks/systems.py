@@ -27,7 +27,7 @@ from lexppl.evaluation import auroc, fit_evalx, fit_predictor, predictive, selec
 from lexppl.evaluation.judges import EvalX
 from lexppl.evaluation.penalty_path import best_validation
 from lexppl.inference import Linear, fit
-from lexppl.models import regime_targets
+from lexppl.models import GaussianImputer, regime_targets
 from lexppl.systems import METHODS as REGISTRY
 from lexppl.systems import q_fit
 from lexppl.systems.registry import system_for
@@ -68,7 +68,7 @@ def settings_of(method, name, model):
     if method == "l2x":
         options["k"] = K[name]
     if method == "lex":
-        options["penalty"] = LEX_PENALTY.get(name, 0.0225)
+        options |= {"penalty": LEX_PENALTY.get(name, 0.0225), "imputer": GaussianImputer()}
     if method == "base_x":
         options["penalty"] = BASE_X_PENALTY.get(name, 0.05) / 11
     if method == "invase" and name == "S2":
@@ -137,6 +137,7 @@ def main() -> None:
     epochs, batch = (1000, 1000) if options.full else (2, 100) if options.small else (60, 200)
     rows = 1_000 if options.small else 10_000
     shared = {"valid": 0.1, "epochs": epochs, "batch_size": batch, "progress": False}
+    shared["weight_decay"] = 1e-3
     shared["learning_rate"] = 1e-4 if options.full else Linear(1e-3, 5e-5, begin=0.5)
     records = Records("systems", SAME, LINE, options)
     runs = (

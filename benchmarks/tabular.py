@@ -30,7 +30,7 @@ from lexppl.data import dataset_from_frame, read_table
 from lexppl.evaluation import fidelity_scores, fit_evalx, fit_predictor
 from lexppl.evaluation.judges import accuracy_by_size
 from lexppl.inference import Linear, fit
-from lexppl.models import Grouping, regime_targets
+from lexppl.models import GaussianImputer, Grouping, regime_targets
 from lexppl.systems import METHODS
 from lexppl.systems.registry import system_for
 
@@ -159,8 +159,10 @@ def fitted(method, train, given, shared):
     regime = "self post-hoc" if explains else "free in-situ"
     y = regime_targets(regime, train.x, train.y, predictor=given["black_box"])
     rate = Linear(1e-3, 5e-5, begin=0.5)
+    if method == "lex":
+        settings["imputer"] = GaussianImputer()
     system = system_for(AS_MEASURED, settings) if method == "lex" else system_for(method, settings)
-    return fit(system, (train.x, y), learning_rate=rate, **shared)
+    return fit(system, (train.x, y), learning_rate=rate, weight_decay=1e-3, **shared)
 
 
 def line(**record):

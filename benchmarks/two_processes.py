@@ -40,7 +40,7 @@ def fitted(rank: int, run: dict[str, int], epochs: int, address: str, pipe: Conn
         )
     widths = (run["width"], run["width"])
     result = fit(
-        lex(11, classes=2, hidden=widths, predictor_hidden=widths),
+        lex(11, classes=2, penalty=0.02, hidden=widths, predictor_hidden=widths),
         synthetic("S3", rows=STEPS * run["batch"], seed=0),
         valid=None,
         batch_size=run["batch"],

@@ -21,7 +21,7 @@ from lexppl.cli.terminal import (
 )
 from lexppl.data.divided_table import DividedTable
 from lexppl.evaluation.change import check_refits, explain_change
-from lexppl.tabular.fit_plan import FEW_ROWS
+from lexppl.systems.fit_plan import FEW_ROWS
 from lexppl.tabular.given_model import box_of_table
 
 

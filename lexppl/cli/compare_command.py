@@ -16,8 +16,8 @@ from lexppl.data.divided_table import DividedTable
 from lexppl.evaluation.encode_meter import check_meter_rows
 from lexppl.inference import entropy_unit
 from lexppl.summary import number_text
+from lexppl.systems.fit_plan import FEW_ROWS
 from lexppl.tabular.encoded_rows import EncodedRows
-from lexppl.tabular.fit_plan import FEW_ROWS
 from lexppl.tabular.predictors import fit_full_predictor
 from lexppl.tabular.table_fit import fit_table
 

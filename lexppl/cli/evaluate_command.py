@@ -23,8 +23,8 @@ from lexppl.evaluation.truth import Oracle, oracle_gaps, selection_scores
 from lexppl.explanation.explain import explanation_tree
 from lexppl.explanation.reading.masks import mask_means, masks_of
 from lexppl.inference import FitResult, entropy_unit
+from lexppl.systems.fit_plan import FitPlan
 from lexppl.tabular.encoded_rows import EncodedRows
-from lexppl.tabular.fit_plan import FitPlan
 from lexppl.tabular.table_fit import fit_table
 
 SELECTION = (

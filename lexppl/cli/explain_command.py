@@ -55,7 +55,7 @@ from lexppl.explanation.explain import explanation_tree
 from lexppl.inference import Checkpoints, FitResult
 from lexppl.saving import save
 from lexppl.sealed_files import is_full_disk, output_folder
-from lexppl.tabular.fit_plan import FitPlan
+from lexppl.systems.fit_plan import FitPlan
 
 Found = TypeVar("Found")
 Otherwise = TypeVar("Otherwise")

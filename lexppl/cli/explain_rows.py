@@ -54,7 +54,7 @@ from lexppl.models.architectures.images import ImageArchitecture
 from lexppl.models.architectures.texts import TextArchitecture
 from lexppl.models.imputers import imputer_of
 from lexppl.summary import counted
-from lexppl.tabular.fit_plan import FitPlan, plan_for
+from lexppl.systems.fit_plan import FitPlan, plan_for
 from lexppl.tabular.table_fit import method_system
 
 Fitted = TypeVar("Fitted")
@@ -114,14 +114,14 @@ class RowsRun(ExplainRun):
                 self.architecture = self.architecture.starting_from(full.predictor.network)
         show_progress(f"fitting the explainer, {counted(plan.replicates, 'replicate')}", quiet)
         settings = {
+            **plan.settings,
             "features": self.architecture,
+            "hidden": None,
+            "predictor_hidden": None,
             "classes": len(source.data.class_names),
-            "penalty": None if isinstance(plan.penalty, str) else plan.penalty,
             "black_box": observed,
             "imputer": _imputer(plan, source) if METHODS[plan.method].takes("imputer") else None,
         }
-        alike = ("k", "masks", "imputations", "folds", "unit")
-        settings |= {name: getattr(plan, name) for name in alike}
         has_own_rate = METHODS[plan.method].own_rate is not None and not plan.rate_given
         self.result = self._fitted(
             partial(fit, method_system(plan, settings, source.train.x)),

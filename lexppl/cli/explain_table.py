@@ -65,9 +65,9 @@ from lexppl.models import Grouping
 from lexppl.models.black_box import BlackBox
 from lexppl.sealed_files import refuse_without_space
 from lexppl.summary import counted
+from lexppl.systems.fit_plan import FEW_ROWS, FitPlan
 from lexppl.tabular.encoded_rows import EncodedRows, markers_in
 from lexppl.tabular.estimators import in_response_units
-from lexppl.tabular.fit_plan import FEW_ROWS, FitPlan
 from lexppl.tabular.missing_values import check_missing
 from lexppl.tabular.predictors import best_full_predictor, fit_full_predictor, fit_judge
 from lexppl.tabular.table_fit import TableFit, fit_table

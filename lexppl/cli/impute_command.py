@@ -18,7 +18,7 @@ from lexppl.evaluation.imputation import RATES, ImputationScores, imputation
 from lexppl.models.grouping import Grouping
 from lexppl.models.imputers import imputer_of
 from lexppl.systems import fit_vaeac
-from lexppl.tabular.fit_plan import FEW_ROWS
+from lexppl.systems.fit_plan import FEW_ROWS
 
 STEPS_OF_VAEAC = 3000  # Of its fit, about
 BATCH = 100  # Rows of such a step

@@ -14,7 +14,7 @@ from lexppl.explanation.program_sites import ProgramSites, SharedSite
 from lexppl.inference.posterior.global_draws import GlobalDraws, SampledGuide, SamplerRecord
 from lexppl.inference.predictive import sites_of_guide
 from lexppl.inference.pyro_parameters import with_module
-from lexppl.inference.training.result import FitResult, History
+from lexppl.inference.training.result import FitResult, untrained
 
 RETURNED = "_RETURN"  # What Pyro's `Predictive` calls the value that the program returns
 
@@ -52,20 +52,8 @@ def as_fitted(program: Any, x: Any, guide: Any) -> FitResult:
         raise TypeError(f"program must be a fit or a Pyro program of (x, y); it is {program!r}")
     if guide is not None and (not callable(guide) or isinstance(guide, type)):
         raise TypeError(f"guide must be a fitted guide, called as guide(x, y); it is {guide!r}")
-    nothing = np.zeros((0, 1))
-    return FitResult(
-        models=[with_module(program)],
-        guides=[with_module(guide)],
-        objective=None,
-        history=History(nothing, nothing, np.zeros(0), np.zeros(0)),
-        best_epoch=np.zeros(1, dtype=int),
-        best_valid=np.full(1, np.nan),
-        collapse=[None],
-        interrupted=False,
-        event_shape=tuple(np.shape(x)[1:]),
-        labels=None,
-        seed=0,
-    )
+    models, guides = [with_module(program)], [with_module(guide)]
+    return untrained(models, guides, event_shape=tuple(np.shape(x)[1:]), labels=None, seed=0)
 
 
 def with_samples(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -219,8 +219,9 @@ class System(Summarised):
         build: makes the stages, with new modules at each call, so that replicates differ.
         published: arguments of `fit` as the system's paper has them; `fit` alone uses its own.
         folds: F, by which `fit` cross-fits predictors that learn; 1 for a single predictor.
-        at_responses: the system that `fit` takes in place of this one, by all y of the training
-            rows and how often each row counts, or None; what was given stays. None for this one.
+        at_rows: called by `fit` with the training rows (:class:`TensorRows`), how often each
+            counts `(N,)`, or None, and its arguments by name; gives the system that it takes in
+            place of this one, and arguments in place of those that are None. None for this system.
 
     Example:
         >>> from lexppl.systems import l2x
@@ -231,7 +232,7 @@ class System(Summarised):
     build: Callable[[], Sequence[Stage]]
     published: Mapping[str, Any] = field(default_factory=dict)
     folds: int = 1
-    at_responses: Callable[[Tensor, Tensor | None], System] | None = None
+    at_rows: Callable[..., tuple[System, Mapping[str, Any]]] | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "folds", int_at_least("folds", self.folds))
@@ -278,12 +279,19 @@ class System(Summarised):
             torch.float64
         """
 
-        def build() -> Sequence[Stage]:
-            stages = self.build()
+        def moved(stages: Sequence[Stage]) -> Sequence[Stage]:
             for part in (part for term in terms_of(stages) for part in modules_of(term)):
                 part.to(*args, **kwargs)
             return stages
 
-        at = self.at_responses
-        moved = None if at is None else lambda y, counts: at(y, counts).to(*args, **kwargs)
-        return System(build, self.published, self.folds, moved)
+        return self.changed(moved)
+
+    def changed(self, change: Callable[[Sequence[Stage]], Sequence[Stage]]) -> System:
+        """The system whose stages a function makes of this one's, also of those chosen by rows."""
+        at: Any = self.at_rows
+
+        def at_rows(*given: Any) -> tuple[System, Mapping[str, Any]]:
+            system, chosen = at(*given)
+            return system.changed(change), chosen
+
+        return replace(self, build=lambda: change(self.build()), at_rows=at and at_rows)

@@ -1,11 +1,15 @@
 """LEX: the nested bound on a selector, an imputer and a predictor learned together."""
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
 
 from torch import Tensor, nn
 
 from lexppl.argument_checks import finite_float, int_between
+from lexppl.choices.settings import Regime
 from lexppl.effects import weights_with_priors
 from lexppl.inference import (
     LeaveOneOut,
@@ -16,20 +20,19 @@ from lexppl.inference import (
     annealed,
     entropy_unit,
 )
+from lexppl.inference.batches import TensorRows
 from lexppl.inference.estimators.score_function import Labels
 from lexppl.inference.nested_iwae import COURSE, EARLY_COURSE
 from lexppl.models.architectures.base import NONE, Architecture, architecture_of, predictor_of
 from lexppl.models.grouping import Grouping
-from lexppl.models.imputers.simple import GapImputer
+from lexppl.models.imputers import GapImputer, imputer_by_dependence
 from lexppl.models.lex import LEX
 from lexppl.models.likelihoods import Likelihood
 from lexppl.models.penalties import Penalty
 from lexppl.models.predictor import check_classes
 from lexppl.models.priors import Prior, explainer_with_prior
 from lexppl.models.selectors import KSubsetSelector, penalised
-
-PENALTY = 0.02
-"""Nats for each entry kept, of labels as frequent as each other, where nothing is given."""
+from lexppl.systems.fit_plan import PENALTY, FitPlan, plan_for
 
 
 def lex(
@@ -75,39 +78,34 @@ def lex(
     predictors are cross-fitted, so that a row is judged by a predictor fitted without it.
     `folds=1, objective=NestedIWAE(4)` has none of these.
 
-    The command line and :class:`lexppl.ExplainerClassifier` also choose by the rows, which a
-    factory has not seen:
+    **By the rows.** Given a table, :func:`lexppl.fit` chooses what is None here and in its own
+    arguments as `lexppl explain` and :class:`lexppl.ExplainerClassifier` do; what is given stays:
 
-    ==================  ==========================  ==============================================
-    what                here and in `fit`           there
-    ==================  ==========================  ==============================================
-    λ                   one: 0.02 units             one fit of every λ from 1/64 of to four
-                                                    times the usual one, read at 0.02 units; in
-                                                    `lexppl explain` at one of eight, by
-                                                    :func:`lexppl.evaluation.penalty_path`
-    `imputer`           standard normal noise       `CopulaImputer` of the training rows where
-                                                    columns depend, else `MarginalImputer`
-    widths              200                         64 below 20,000 rows
-    epochs, batches     300 of 500 rows             200 or 500 steps, of a third of few rows, at
-                                                    most 256
-    learning rate       1e-3                        3e-3 after a warm-up
-    validation rows     a fifth at random           a fifth in the proportions of the classes
-    replicates          1                           in `lexppl explain` 5, the folds of a table
-    masks               of the best epoch           of the last epoch; validation rows choose λ
-    after the fit       the mean of F predictors    the same; in `lexppl explain` boosted trees
-                                                    where they predict validation rows better
-    ==================  ==========================  ==============================================
+    - where there is neither k nor a penalty, one fit of every λ from 1/64 of to four times the
+      usual one, whose last epoch is kept and which is read at λ = 0.02 units:
+      :func:`lexppl.evaluation.penalty_path` chooses another by rows that were held out;
+    - `imputer`: a `CopulaImputer` of the rows where columns depend, else a `MarginalImputer`; both
+      hold up to 5,000 of the rows, which are saved with the result;
+    - widths of 64 below 2,000 rows (a range of λ: 20,000), else of 200;
+    - `batch_size`: a third of the rows, at most 500 (a range: 256); `epochs`: at most 200, for up
+      to 2,000 steps (a range: 350 √(N / 1,100) (G / 30)^2.5, at most 3,000); `learning_rate`: 1e-3,
+      falling (a range: 3e-3 after a warm-up); `weight_decay`: 1e-3 units (a range: more of fewer
+      rows).
 
-    With a k or of λ = 0, widths there are 64 below 2000 rows, epochs 200 or 2000 steps of at most
-    500 rows at 1e-3, and the best epoch is kept.
+    Of a program that has seen no rows (`lex(…).program()`), of a `DataLoader` or rows read in
+    batches, an architecture, weights with a prior, and with an inference, defaults are λ = 0.02
+    units, the architecture's imputer, widths of 200, and those of `fit`. The command and the
+    estimators alone divide rows in the proportions of the classes, fit a range around a given λ
+    too, and choose λ, the scale of the logits and (the command) boosted trees and five replicates
+    in folds after the fit, by rows that were held out.
 
     Args:
         features: D of a table, or an architecture, such as :func:`lexppl.models.images`.
         classes: C for labels, or None for a response, normal unless a likelihood is given.
         k: entries that a mask keeps; or
-        penalty: λ in nats; 0.02 units if neither is given. `(low, high)` or `(low, middle, high)`
-            for one fit of every λ between (:class:`lexppl.models.PenaltyConditioned`), of which
-            `explain(result, x, penalty=0.02)` names one.
+        penalty: λ in nats. `(low, high)` or `(low, middle, high)` for one fit of every λ between
+            (:class:`lexppl.models.PenaltyConditioned`), of which `explain(result, x, penalty=0.02)`
+            names one.
         masks, imputations: L and K.
         folds: F predictors, each fitted without a fold's rows, on which it judges the selector; 1
             for one that judges the rows it has learned from, and so keeps columns that it memorises
@@ -119,8 +117,8 @@ def lex(
         unit: of the default penalty and the annealing; if None
             :func:`lexppl.inference.entropy_unit` of the labels that `fit` is given as tensors,
             arrays or a data set, and else 1.
-        imputer: distribution of what is hidden; None for the standard Gaussian of a table, 0 of an
-            image, and a gap where the predictor reads gaps.
+        imputer: distribution of what is hidden; if None by the rows, else the standard Gaussian of
+            a table, 0 of an image; a gap where the predictor reads gaps.
         grouping: which features an entry keeps; one entry a feature if None.
         predictor: in place of the network. A copy learns from its weights, unless it is
             :func:`lexppl.models.frozen`; a :func:`lexppl.models.tree_predictor` is fitted before
@@ -128,8 +126,8 @@ def lex(
         likelihood: what the network's outputs mean: :class:`lexppl.models.CoxLikelihood` for
             survival times, `NegativeBinomialLikelihood`, `OrdinalLikelihood` …; a copy is learned.
             Of survival times give `unit=` the share of events.
-        hidden: widths of the selector's hidden layers; (200, 200) if None.
-        predictor_hidden: widths of the predictor's; (200, 200, 200) if None.
+        hidden: widths of the selector's hidden layers; by the rows, else (200, 200), if None.
+        predictor_hidden: widths of the predictor's; by the rows, else (200, 200, 200), if None.
         objective: in place of the annealed bound, with L and K of its own.
         prior: of the networks' weights: a distribution of one number, such as `dist.Normal(0.0,
             1.0)`, for all of them; by part, as `{"selector": …}`; or a function of a weight's name
@@ -144,11 +142,39 @@ def lex(
     """
     given = dict(locals())
 
-    def at_responses(y: Tensor, counts: Tensor | None) -> System:
-        return lex(**{**given, "unit": entropy_unit(y, classes, counts)})
+    def at_rows(
+        rows: TensorRows, counts: Tensor | None, arguments: Mapping[str, Any]
+    ) -> tuple[System, Mapping[str, Any]]:
+        x, y = (column.flatten(0, rows.row_dim) for column in rows.columns[:2])
+        counts = None if rows.by_replicate else counts
+        chosen: dict[str, Any] = {**given, "unit": unit}
+        if classes is not None and given["unit"] is None:
+            chosen["unit"] = entropy_unit(y, classes, counts)
+        is_table = x.shape[1:] == (features,) and x.is_floating_point() and len(x) > 1
+        if not is_table or prior is not None:
+            return lex(**chosen), {}
+        is_range = penalty is None and k is None and objective is None
+        seed, valid, count = arguments["seed"], arguments["valid"], len(rows)
+        if isinstance(valid, float) and 0.0 < valid < 1.0 and not is_range:
+            count -= round(valid * count)
+        plan = plan_for(
+            count,
+            architecture.entries,
+            regime=Regime.SURROGATE_POST_HOC if classes and y.dim() > 1 else Regime.FREE_IN_SITU,
+            unit=chosen["unit"],
+            one_penalty=not (is_range or isinstance(penalty, Sequence)),
+            batch_size=arguments["batch_size"],
+            folds=arguments["folds"] or folds,
+            k=k,
+        )
+        if imputer is None and not reads_gaps:
+            groups = None if grouping is None else grouping.groups
+            chosen["imputer"] = imputer_by_dependence(x, groups, seed, counts)
+        chosen |= {name: v for name, v in plan.settings.items() if chosen[name] is None}
+        system = lex(**chosen)
+        return system.changed(partial(_read_at, plan)) if is_range else system, plan.training
 
     architecture = architecture_of(features, grouping, NONE, hidden, predictor_hidden)
-    chooses = at_responses if unit is None and classes is not None else None
     unit = 1.0 if unit is None else finite_float("unit", unit, above=0.0)
     charged = PENALTY * unit if penalty is None else penalty
     if k is not None:
@@ -193,10 +219,17 @@ def lex(
         explainer_with_prior(model, prior)
         return [Stage([LossTerm(model, bound)])]
 
-    system = System(build, folds=folds, at_responses=chooses)
-    if prior is not None and weights_with_priors(system.program().predictor):
-        return System(build, at_responses=chooses)
-    return system
+    system = System(build, folds=folds, at_rows=at_rows)
+    is_inferred = prior is not None and weights_with_priors(system.program().predictor)
+    return replace(system, folds=1) if is_inferred else system
+
+
+def _read_at(plan: FitPlan, stages: Sequence[Stage]) -> list[Stage]:
+    """Stages of a range of λ, read at the plan's and ending with the last epoch."""
+    for stage in stages:
+        program: Any = stage.terms[0].model
+        program.selector.penalty = plan.penalty
+    return [replace(stage, keep="last") for stage in stages]
 
 
 def _own(predictor: nn.Module | None) -> nn.Module | None:

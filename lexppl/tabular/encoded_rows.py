@@ -207,9 +207,6 @@ BALANCED = "balanced"
 
 Counts = NDArray[np.float64]
 
-MOST_COPIES = 20  # Of a row on average by whole weights; above, rows are drawn in proportion
-DRAWN_ROWS = 5000  # Rows that others are drawn to, where they are not more already
-
 
 def checked_weights(sample_weight: Any, rows: int) -> Counts | None:
     """`sample_weight` as `(N,)` numbers of at least 0, two of them above 0; or None.
@@ -265,23 +262,4 @@ def as_counts(weights: Counts | None) -> Counts | None:
     """Whole weights as they are, others divided by their mean; None where each row counts once."""
     if weights is None or bool((weights == 1.0).all()):
         return None
-    return weights if _whole(weights) else weights / weights.mean()
-
-
-def repeated_rows(x: Tensor, weights: Tensor, seed: int) -> Tensor:
-    """Rows as often as they count, `(M, D)`: whole weights repeat, others draw 5000 or N
-    systematically."""
-    counts = weights.detach().cpu().double().numpy()
-    if _whole(counts) and counts.sum() <= MOST_COPIES * len(counts):
-        times = counts.astype(np.int64)
-    else:
-        total = max(len(counts), DRAWN_ROWS)
-        sums = counts.cumsum()
-        reached = np.concatenate([[0.0], sums / sums[-1]]) * total
-        start = np.random.default_rng(seed).random()
-        times = np.diff(np.ceil(reached - start)).astype(np.int64)
-    return x.repeat_interleave(torch.as_tensor(times, device=x.device), 0)
-
-
-def _whole(weights: Counts) -> bool:
-    return bool((weights == np.round(weights)).all())
+    return weights if (weights == weights.round()).all() else weights / weights.mean()

@@ -37,6 +37,7 @@ from lexppl.explanation.reading.feature_values import decoded_values, with_value
 from lexppl.inference import FitResult, entropy_unit
 from lexppl.models.black_box import BlackBox
 from lexppl.models.calls import Calls
+from lexppl.systems.fit_plan import FitPlan, check_method, plan_for
 from lexppl.tabular.encoded_rows import (
     Counts,
     EncodedRows,
@@ -48,7 +49,6 @@ from lexppl.tabular.encoded_rows import (
     with_class_weights,
 )
 from lexppl.tabular.estimator_mixins import ReadsTables, SelectsColumns, checked_threshold, seed_of
-from lexppl.tabular.fit_plan import FitPlan, check_method, plan_for
 from lexppl.tabular.given_model import (
     box_of_rows,
     has_likelihood,

@@ -15,7 +15,6 @@ from pyro.infer.autoguide import AutoLowRankMultivariateNormal, AutoMultivariate
 from torch import Tensor
 
 from lexppl.choices.settings import HAMILTONIAN, AskedPosterior
-from lexppl.effects import weights_with_priors
 from lexppl.inference import (
     MCMC,
     SGHMC,
@@ -24,14 +23,12 @@ from lexppl.inference import (
     Ensemble,
     FitResult,
     Laplace,
-    Stage,
     System,
     fit,
     settled,
 )
-from lexppl.inference.objective.objective import Linear
 from lexppl.inference.posterior.global_draws import PosteriorInference
-from lexppl.models.priors import explainer_with_prior
+from lexppl.inference.training.settings import GUIDES_RATE
 
 GUIDES: Mapping[str, Callable[..., Any]] = MappingProxyType(
     {
@@ -41,8 +38,6 @@ GUIDES: Mapping[str, Callable[..., Any]] = MappingProxyType(
     }
 )
 CHAIN = 250  # Draws of a Hamiltonian chain, and as many before them in which its steps adapt
-GUIDE_RATE = Linear(1e-2, 5e-4, begin=0.5)
-"""Adam's, of a fit with a guide: a guide's scale is slow to come down."""
 MOST_LISTED = 256
 """Masks that a step of a Hamiltonian chain, or a dense Hessian, sums over; more take hours."""
 
@@ -59,21 +54,10 @@ def refuse_unlistable(posterior: AskedPosterior, entries: int, k: int | None) ->
         )
 
 
-def with_prior_scale(system: System, posterior: AskedPosterior) -> System:
-    """The system with normal priors: on all weights, or with a guide on the selector's."""
+def prior_of(posterior: AskedPosterior) -> Any:
+    """A normal prior of all weights, or with a guide of the selector's."""
     normal = dist.Normal(0.0, posterior.prior)
-    prior: Any = normal if posterior.guide is None else {"selector": normal}
-
-    def build() -> list[Stage]:
-        stages = list(system.build())
-        for stage in stages:
-            for term in stage.terms:
-                program: Any = term.model
-                explainer_with_prior(program, prior)
-        return stages
-
-    fixed = bool(weights_with_priors(System(build).program().predictor))
-    return System(build) if fixed else System(build, folds=system.folds)
+    return normal if posterior.guide is None else {"selector": normal}
 
 
 def fit_posterior(
@@ -93,7 +77,7 @@ def fit_posterior(
         return fit(system, rows, inference=method, seed=seed, progress=progress)
     # Adam's usual decay: the guide's own parameters have none.
     training = {name: value for name, value in training.items() if name != "weight_decay"}
-    training["learning_rate"] = training["learning_rate"] or GUIDE_RATE
+    training["learning_rate"] = training["learning_rate"] or GUIDES_RATE
     guide = GUIDES[str(posterior.guide)]
     result = fit(system, train, valid=valid, guide=guide, replicates=chains, **training)
     if not result.interrupted:

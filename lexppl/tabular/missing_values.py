@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -130,8 +129,7 @@ def without_entries(system: System, left_out: Sequence[bool]) -> System:
 
 
 def _of_changed_models(system: System, change: Callable[[LEX], None], what: str) -> System:
-    def build() -> list[Stage]:
-        stages = list(system.build())
+    def changed(stages: Sequence[Stage]) -> Sequence[Stage]:
         models = {id(term.model): term.model for stage in stages for term in stage.terms}
         for model in models.values():
             if not isinstance(model, LEX):
@@ -139,4 +137,4 @@ def _of_changed_models(system: System, change: Callable[[LEX], None], what: str)
             change(model)
         return stages
 
-    return replace(system, build=build)
+    return system.changed(changed)

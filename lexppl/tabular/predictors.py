@@ -43,8 +43,8 @@ from lexppl.models.lex import LEX
 from lexppl.models.likelihoods import CountLikelihood
 from lexppl.models.trees.boosted_trees import column_kind, column_values, table_columns
 from lexppl.models.trees.tree_predictor import MaskedRows, TreePredictor
+from lexppl.systems.fit_plan import FitPlan
 from lexppl.tabular.encoded_rows import MOST_JUDGED, EncodedRows
-from lexppl.tabular.fit_plan import FitPlan
 from lexppl.tabular.missing_values import gapped
 from lexppl.threads import evaluating
 

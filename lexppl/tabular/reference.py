@@ -21,8 +21,8 @@ from lexppl.evaluation.prediction import (
 )
 from lexppl.inference import Checkpoints, FitResult
 from lexppl.inference.training.watch import Progress
+from lexppl.systems.fit_plan import FitPlan
 from lexppl.tabular.encoded_rows import EncodedRows
-from lexppl.tabular.fit_plan import FitPlan
 from lexppl.tabular.predictors import best_full_predictor, fit_full_predictor
 
 

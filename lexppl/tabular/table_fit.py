@@ -21,7 +21,7 @@ from lexppl.evaluation import penalty_path, plateau
 from lexppl.evaluation.judges import FittedPredictor
 from lexppl.evaluation.penalty_path import HASTY_ROWS, PenaltyPath
 from lexppl.evaluation.prediction import BehindWarning
-from lexppl.inference import Checkpoints, CollapseWarning, FitResult, Stage, System, fit
+from lexppl.inference import Checkpoints, CollapseWarning, FitResult, System, fit
 from lexppl.inference.contexts import program_settings, seeded
 from lexppl.inference.training.checkpoint import below
 from lexppl.inference.training.diagnostics import (
@@ -34,12 +34,14 @@ from lexppl.inference.training.diagnostics import (
 from lexppl.inference.training.fit import WATCHED_ROWS
 from lexppl.inference.training.watch import Callback, Progress
 from lexppl.models import CopulaImputer, tree_predictor
+from lexppl.models.imputers import imputer_by_dependence
+from lexppl.models.imputers.imputer import repeated_rows
 from lexppl.models.regimes import frozen
 from lexppl.summary import Summarised, Summary
+from lexppl.systems.fit_plan import FitPlan
 from lexppl.systems.registry import system_for
-from lexppl.tabular.encoded_rows import MOST_JUDGED, EncodedRows, repeated_rows
-from lexppl.tabular.fit_plan import FitPlan
-from lexppl.tabular.global_posterior import fit_posterior, with_prior_scale
+from lexppl.tabular.encoded_rows import MOST_JUDGED, EncodedRows
+from lexppl.tabular.global_posterior import fit_posterior, prior_of
 from lexppl.tabular.missing_values import (
     check_missing,
     fitted_imputer,
@@ -158,11 +160,10 @@ def fit_table(
         rows = rows.observing(full.predictor)
     given = None if full is None else full.predictor
     explained = given if black_box is None else copy.deepcopy(black_box)
-    imputer = _by_dependence(plan, rows) if plan.conditional and not rows.markers else None
-    if imputer is not None:
-        plan = replace(plan, imputer="copula")
     predictor = None if given is None else frozen(given)
-    settings = _settings(plan, rows, explained, predictor, imputer)
+    settings = _settings(plan, rows, explained, predictor)
+    if plan.conditional and isinstance(settings["imputer"], CopulaImputer):
+        plan = replace(plan, imputer="copula")
     fitted = _fitted(plan, rows, settings, checkpoint, progress, watch, reference, left_out)
     result = fitted.result
     result.entry_names = rows.grouping.names
@@ -198,10 +199,7 @@ def _fitted(
     """The fit of a method, at its penalty, with trees where they are better."""
     system, several = _system(plan, rows, settings), plan.penalties is not None
     training: dict[str, Any] = {
-        "epochs": plan.epochs,
-        "batch_size": plan.batch_size,
-        "learning_rate": plan.schedule if plan.rate_given or several else None,
-        "weight_decay": plan.weight_decay,
+        **plan.training,
         "sample_weight": rows.weights[0] if several and rows.weights else rows.weights,
         "seed": plan.seed,
         "checkpoint": below(checkpoint, "explainer"),
@@ -340,25 +338,21 @@ def _with_trees(fitted: TableFit, rows: EncodedRows) -> TableFit:
     return replace(fitted, plan=plan, log_likelihood=likelihoods)
 
 
-def _by_dependence(plan: FitPlan, rows: EncodedRows) -> CopulaImputer | None:
-    """A copula imputer, or None where columns are independent."""
-    imputer = CopulaImputer.fit(_counted(plan, rows), rows.grouping.groups, seed=plan.seed)
-    return imputer if imputer.factors else None
-
-
 def _settings(
     plan: FitPlan,
     rows: EncodedRows,
     black_box: nn.Module | None,
     predictor: nn.Module | None,
-    imputer: nn.Module | None,
 ) -> dict[str, Any]:
     classes = None if rows.class_names is None else len(rows.class_names)
-    penalty: Any = plan.penalty if plan.penalties is None else plan.penalties
     if predictor is None and plan.predictor_kind not in (NETWORK, AUTO_PREDICTOR):
         predictor = tree_predictor(gapped(rows.train[0], rows.markers), classes, rows.grouping)
-    if imputer is None and METHODS[plan.method].takes("imputer"):
-        x, groups = _counted(plan, rows), rows.grouping.groups
+    weights = None if rows.weights is None else rows.weights[0]
+    x, groups = repeated_rows(rows.train[0], weights, plan.seed), rows.grouping.groups
+    imputer: nn.Module | None = None
+    if plan.conditional and not rows.markers:
+        imputer = imputer_by_dependence(x, groups, plan.seed)
+    elif METHODS[plan.method].takes("imputer"):
         imputer = fitted_imputer(plan.imputer, x, rows.markers, groups, plan.seed)
     likelihood = rows.likelihood if predictor is None else None
     if likelihood is not None and METHODS[plan.method].takes("likelihood"):
@@ -367,44 +361,34 @@ def _settings(
             "freedom, and what is predicted is its centre",
             stacklevel=3,
         )
-    alike = ("k", "masks", "imputations", "folds", "unit", "hidden")
     return {
         "features": rows.grouping.features,
+        **plan.settings,
         "classes": classes,
-        "penalty": penalty,
         "black_box": black_box,
         "predictor": predictor,
         "imputer": imputer,
         "likelihood": likelihood,
         "grouping": rows.grouping,
-        "predictor_hidden": plan.own_predictor_hidden,
-        **{name: getattr(plan, name) for name in alike},
     }
-
-
-def _counted(plan: FitPlan, rows: EncodedRows) -> Tensor:
-    """Training rows, repeated by weight."""
-    x, weights = rows.train[0], rows.weights
-    return x if weights is None else repeated_rows(x, weights[0], plan.seed)
 
 
 def _system(plan: FitPlan, rows: EncodedRows, settings: Mapping[str, Any]) -> System:
     x = rows.train[0]
     system = method_system(plan, settings, x)
-    if plan.posterior is not None:
-        system = with_prior_scale(system, plan.posterior)
     return with_missing(system, rows.markers).to(x.device, x.dtype) if rows.markers else system
 
 
 def method_system(plan: FitPlan, settings: Mapping[str, Any], x: Tensor) -> System:
     """The system of a plan's method for rows such as x; a given learning rate replaces the method's
     optimizers by Adam."""
+    method = METHODS[plan.method]
+    if plan.posterior is not None:
+        method = replace(method, fixed={"prior": prior_of(plan.posterior)})
     with seeded(plan.seed):
-        system = system_for(plan.method, settings).to(x.device, x.dtype)
+        system = system_for(method, settings).to(x.device, x.dtype)
     if not plan.rate_given:
         return system
-
-    def build() -> list[Stage]:
-        return [replace(stage, optimizer=None, learning_rate=None) for stage in system.build()]
-
-    return replace(system, build=build)
+    return system.changed(
+        lambda stages: [replace(one, optimizer=None, learning_rate=None) for one in stages]
+    )

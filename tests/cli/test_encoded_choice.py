@@ -14,8 +14,8 @@ from lexppl.evaluation.encode_meter import EncodeMeter
 from lexppl.evaluation.feature_groups import FeatureGroups
 from lexppl.evaluation.prediction import LEAST_RARE
 from lexppl.models import BernoulliSelector
+from lexppl.systems.fit_plan import plan_for
 from lexppl.tabular.encoded_rows import EncodedRows
-from lexppl.tabular.fit_plan import plan_for
 from lexppl.tabular.table_fit import fit_table
 from tests.cli.tables import explained, numbers, page_of, people, written
 

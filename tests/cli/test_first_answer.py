@@ -10,8 +10,8 @@ import torch
 from lexppl.cli.results.first_answer import FirstAnswer, first_answer, ranking_line, time_to_go
 from lexppl.data import load
 from lexppl.evaluation.feature_groups import FeatureGroups
+from lexppl.systems.fit_plan import plan_for
 from lexppl.tabular.encoded_rows import EncodedRows
-from lexppl.tabular.fit_plan import plan_for
 from lexppl.tabular.table_fit import fit_table
 
 

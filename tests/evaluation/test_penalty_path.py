@@ -11,6 +11,7 @@ from lexppl.evaluation import Folds, penalty_path, predictive_log_likelihood
 from lexppl.evaluation.penalty_path import best_validation, plateau, slopes
 from lexppl.explanation import explain, mask_means
 from lexppl.inference import fit
+from lexppl.models import GaussianImputer
 from lexppl.systems import lex
 from tests.refusals import refusals, refused
 
@@ -28,9 +29,10 @@ def rows():
 
 
 def fitted(rows, penalty=RANGE, **settings):
-    built = lex(3, classes=2, penalty=penalty, hidden=(8,), predictor_hidden=(8,))
+    sizes = {"hidden": (8,), "predictor_hidden": (8,), "imputer": GaussianImputer()}
+    built = lex(3, classes=2, penalty=penalty, **sizes)
     train = rows[0][:400], rows[1][:400]
-    return fit(built, train, valid=None, **{**SHORT, **settings})
+    return fit(built, train, valid=None, weight_decay=1e-3, **{**SHORT, **settings})
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from lexppl.systems import lex
 from tests.inference.builders import SMALL, table
 from tests.refusals import refused
 
-ROWS, SYSTEM = table(), lex(3, classes=2, **SMALL)
+ROWS, SYSTEM = table(), lex(3, classes=2, penalty=0.02, **SMALL)
 SHORT = {"epochs": 3, "batch_size": 20, "progress": False}
 
 

@@ -198,7 +198,7 @@ def test_a_rate_that_rises_too_far_ends_with_the_state_before(options):
     """A rate that rises by a factor of 1e30 after the second epoch."""
     rate = Geometric(1e-3, 1e30, begin=0.4, end=0.4 + 1e-9)
     options = {"epochs": 5, "progress": False, "batch_size": 10, **options}
-    system = lex(2, classes=2, **SMALL)
+    system = lex(2, classes=2, penalty=0.02, **SMALL)
     if options.get("valid", True) is None:
         with pytest.raises(FloatingPointError, match=r"no weights .* have a finite loss"):
             fit(system, LABELS, learning_rate=rate, **options)

@@ -21,6 +21,7 @@ from lexppl.models import (
     BernoulliSelector,
     CategoricalLikelihood,
     ConstantImputer,
+    GaussianImputer,
     KSubsetSelector,
     PenaltyConditioned,
     PenaltyRangeSelector,
@@ -153,7 +154,7 @@ def test_one_fit_is_as_good_as_its_own_at_each_penalty():
     draw = torch.rand(2000, generator=torch.Generator().manual_seed(2))
     y = (draw < torch.sigmoid(3.0 * x[:, 0] + 1.0 * x[:, 1])).long()
     settings = {"epochs": 40, "batch_size": 250, "learning_rate": 5e-3, "progress": False}
-    sizes = {"hidden": (16,), "predictor_hidden": (16,)}
+    sizes = {"hidden": (16,), "predictor_hidden": (16,), "imputer": GaussianImputer()}
     every = fit(lex(3, classes=2, penalty=(0.005, 0.32), **sizes), (x, y), valid=None, **settings)
     for penalty in (0.01, 0.16):
         alone = fit(lex(3, classes=2, penalty=penalty, **sizes), (x, y), valid=None, **settings)

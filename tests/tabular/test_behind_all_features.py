@@ -12,9 +12,9 @@ from lexppl.evaluation.folds import Folds
 from lexppl.evaluation.prediction import is_behind, prediction_scores, predictive
 from lexppl.inference import CollapseWarning
 from lexppl.models import Grouping
+from lexppl.systems.fit_plan import plan_for
 from lexppl.tabular import BehindWarning, ExplainerClassifier, ExplainerRegressor, table_fit
 from lexppl.tabular.encoded_rows import EncodedRows
-from lexppl.tabular.fit_plan import plan_for
 from lexppl.tabular.predictors import fit_full_predictor
 
 SMALL = {"hidden": (16,), "predictor_hidden": (32,), "random_state": 0}

@@ -10,8 +10,8 @@ from lexppl.choices.settings import Regime
 from lexppl.evaluation import Folds, revealed_predictions
 from lexppl.evaluation.feature_groups import FeatureGroups
 from lexppl.models import Grouping
+from lexppl.systems.fit_plan import plan_for
 from lexppl.tabular.encoded_rows import EncodedRows
-from lexppl.tabular.fit_plan import plan_for
 from lexppl.tabular.predictors import fit_judge
 from tests.refusals import refused
 

@@ -10,8 +10,8 @@ from lexppl.choices.settings import AUTO
 from lexppl.evaluation.folds import Folds
 from lexppl.explanation.reading.masks import mask_means
 from lexppl.models import Grouping
+from lexppl.systems.fit_plan import plan_for
 from lexppl.tabular.encoded_rows import EncodedRows
-from lexppl.tabular.fit_plan import plan_for
 from lexppl.tabular.table_fit import fit_table
 
 

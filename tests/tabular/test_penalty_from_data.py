@@ -9,8 +9,8 @@ from lexppl.evaluation import penalty_path
 from lexppl.explanation import mask_means
 from lexppl.inference.training.loop import TrainingLoop
 from lexppl.systems import lex
+from lexppl.systems.fit_plan import NOISE_BITS, PATH, plan_for
 from lexppl.tabular import table_fit
-from lexppl.tabular.fit_plan import NOISE_BITS, PATH, plan_for
 from tests.refusals import refused
 
 SHORT = {"epochs": 4, "hidden": (6,), "predictor_hidden": (6,), "learning_rate": 1e-2}

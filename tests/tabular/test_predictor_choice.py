@@ -12,7 +12,7 @@ from lexppl.cli import main
 from lexppl.inference.training.cross_fitting import CrossFitted
 from lexppl.models import GapImputer
 from lexppl.models.trees.tree_predictor import TreePredictor
-from lexppl.tabular.fit_plan import plan_for
+from lexppl.systems.fit_plan import plan_for
 from tests.refusals import refused
 from tests.saving.changed import description_of
 

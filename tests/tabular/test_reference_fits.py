@@ -15,9 +15,9 @@ from lexppl.models import (
     PoissonLikelihood,
     Predictor,
 )
+from lexppl.systems.fit_plan import plan_for
 from lexppl.tabular import table_fit
 from lexppl.tabular.encoded_rows import EncodedRows
-from lexppl.tabular.fit_plan import plan_for
 from lexppl.tabular.predictors import best_full_predictor, fit_full_predictor, settle_scale
 from lexppl.tabular.table_fit import fit_table
 from tests.refusals import refused

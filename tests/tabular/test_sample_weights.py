@@ -8,7 +8,8 @@ from sklearn.utils.class_weight import compute_sample_weight
 from lexppl import ExplainerClassifier, ExplainerRegressor
 from lexppl.inference import entropy_unit
 from lexppl.models.imputers import imputer_of
-from lexppl.tabular.encoded_rows import as_counts, repeated_rows, with_class_weights
+from lexppl.models.imputers.imputer import repeated_rows
+from lexppl.tabular.encoded_rows import as_counts, with_class_weights
 from tests.tabular.small import small
 
 TINY = small(epochs=5, batch_size=30, learning_rate=2e-2)

@@ -30,9 +30,9 @@ from lexppl.models import (
     Predictor,
 )
 from lexppl.systems import lex
+from lexppl.systems.fit_plan import plan_for
 from lexppl.tabular.estimator_mixins import seed_of
 from lexppl.tabular.estimators import in_response_units
-from lexppl.tabular.fit_plan import plan_for
 from lexppl.tabular.given_model import box_of_rows, outputs_of
 from tests.refusals import refused
 from tests.tabular.small import small

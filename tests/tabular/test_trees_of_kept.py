@@ -14,9 +14,9 @@ from lexppl.inference import FitResult, fit
 from lexppl.models import GapImputer, Grouping
 from lexppl.models.trees.tree_predictor import TreePredictor
 from lexppl.systems import lex
+from lexppl.systems.fit_plan import plan_for
 from lexppl.tabular import predictors
 from lexppl.tabular.encoded_rows import EncodedRows
-from lexppl.tabular.fit_plan import plan_for
 from lexppl.tabular.predictors import says_more, trees_where_better
 from lexppl.tabular.table_fit import fit_table
 

@@ -14,8 +14,8 @@ from lexppl.cli.terminal import UsageError
 from lexppl.data import Dataset
 from lexppl.data.divided_table import DividedTable
 from lexppl.evaluation.feature_groups import FeatureGroups
+from lexppl.systems.fit_plan import FitPlan, check_method, plan_for
 from lexppl.tabular.encoded_rows import markers_in
-from lexppl.tabular.fit_plan import FitPlan, check_method, plan_for
 from lexppl.tabular.global_posterior import refuse_unlistable
 from lexppl.tabular.missing_values import IMPUTERS_OF_MISSING, METHODS_OF_MISSING
 

@@ -44,7 +44,7 @@ from lexppl.explanation.reading.picture_values import evenly
 from lexppl.explanation.reading.rows import RowOutcome
 from lexppl.inference import FitResult
 from lexppl.summary import counted
-from lexppl.tabular.fit_plan import FitPlan
+from lexppl.systems.fit_plan import FitPlan
 from lexppl.tabular.predictors import WORDS
 
 MOST_CLASSES = 12  # Classes of which a page shows rows

@@ -45,7 +45,7 @@ from lexppl.evaluation.penalty_path import WITHIN
 from lexppl.explanation.reading.masks import PROBABILITY, masks_of
 from lexppl.explanation.reading.sentences import html
 from lexppl.summary import counted
-from lexppl.tabular.fit_plan import FitPlan
+from lexppl.systems.fit_plan import FitPlan
 
 HEAD = ("start.html", "styles.css")
 PAGE = (
@@ -246,7 +246,7 @@ def _settings(report: Report) -> list[tuple[str, str]]:
 def _networks(plan: FitPlan) -> str:
     predictor = ""
     if plan.predictor_kind == NETWORK:
-        predictor = f", predictor {_widths(plan.own_predictor_hidden)}"
+        predictor = f", predictor {_widths(plan.settings['predictor_hidden'])}"
     return f"selector {_widths(plan.hidden)}{predictor}, ReLU"
 
 

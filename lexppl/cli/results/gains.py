@@ -24,7 +24,7 @@ from lexppl.explanation import selection_table
 from lexppl.explanation.reading.masks import by_groups
 from lexppl.inference import FitResult
 from lexppl.models import regime_targets
-from lexppl.tabular.fit_plan import FitPlan
+from lexppl.systems.fit_plan import FitPlan
 
 JUDGED_ROWS = 2000  # Most held-out rows of the gain over the base rate
 GAIN_ROWS = 20_000  # Most rows that gains are of

@@ -36,11 +36,9 @@ from lexppl.inference.posterior.global_latents import latents_of, refuse_none, r
 from lexppl.inference.posterior.mask_gibbs import MaskGibbs
 from lexppl.inference.posterior.mcmc import as_inference
 from lexppl.inference.pyro_parameters import (
-    ProgramFunction,
     PyroParams,
     floating_type,
     holding,
-    is_program,
 )
 from lexppl.inference.replicates import Replicates
 from lexppl.inference.stages import OptimizerFactory, Stage, System, TrainingModules, terms_of
@@ -61,7 +59,7 @@ from lexppl.inference.training.preparation import (
     type_learned,
     with_guides,
 )
-from lexppl.inference.training.result import FitResult, History
+from lexppl.inference.training.result import FitResult, History, untrained
 from lexppl.inference.training.rows import (
     RowWeighting,
     check_alike,
@@ -72,12 +70,13 @@ from lexppl.inference.training.rows import (
     refuse_unlike,
     with_labels,
 )
-from lexppl.inference.training.settings import WEIGHT_DECAY, Backend, FitSettings, refuse_instances
+from lexppl.inference.training.settings import Backend, FitSettings, refuse_instances
 from lexppl.inference.training.watch import Callback, Progress, check_progress
 from lexppl.summary import counted
 
 READ = ("model", "train", "inference", "seed", "distributed", "progress", "valid")
 """The arguments of `fit` that mean something to an inference."""
+BY_ROWS = ("batch_size", "weight_decay")  # None where a system may choose them by the rows
 
 
 class DefaultShare(float):
@@ -87,8 +86,8 @@ class DefaultShare(float):
 def refuse_training_arguments(given: Mapping[str, Any]) -> None:
     """Refuse arguments of training beside an inference, which has settings of its own."""
     defaults = {n: p.default for n, p in inspect.signature(fit).parameters.items()}
-    chosen = [name for name, value in given.items() if not _same(value, defaults[name])]
-    meaningless = [name for name in chosen if name not in READ]
+    # By their text, as comparing an array to a default has no single truth.
+    meaningless = [n for n, v in given.items() if n not in READ and repr(v) != repr(defaults[n])]
     if meaningless:
         raise ValueError(
             f"{', '.join(f'{name}=' for name in meaningless)} mean nothing beside inference=, "
@@ -145,16 +144,9 @@ def sampled_fit(model: Any, train: Data, inference: Any, *, seed: int, progress:
         record = replace(record, note="; ".join(filter(None, (record.note, without_prior))))
     warn_of(record)
     chains = drawn.chains
-    none = np.zeros((0, chains))
-    return FitResult(
-        models=[drawn.model] * chains,
-        guides=drawn.guides(),
-        objective=None,
-        history=History(none, none, np.zeros(0, dtype=int), np.zeros(0)),
-        best_epoch=np.zeros(chains, dtype=int),
-        best_valid=np.full(chains, np.nan),
-        collapse=[None] * chains,
-        interrupted=False,
+    return untrained(
+        [drawn.model] * chains,
+        drawn.guides(),
         seed=seed,
         rows=(len(rows), 0),
         sampler=record,
@@ -164,30 +156,9 @@ def sampled_fit(model: Any, train: Data, inference: Any, *, seed: int, progress:
 
 def _program_of(model: Any, seed: int) -> nn.Module:
     with seeded(seed):
-        if isinstance(model, System):
-            built = model.program()
-        elif isinstance(model, nn.Module):
-            built = copy.deepcopy(model)
-        elif is_program(model):
-            built = copy.deepcopy(ProgramFunction(model))
-        else:
-            built = model() if callable(model) else model
-    if not isinstance(built, nn.Module):
-        raise TypeError(
-            "inference= samples one program: a torch or Pyro module, a function that builds one, "
-            f"or a System; model is {type(built).__name__}"
-        )
-    return built
-
-
-def _same(value: Any, default: Any) -> bool:
-    if value is default:
-        return True
-    return (
-        type(value) is type(default)
-        and isinstance(value, int | float | str | tuple)
-        and bool(value == default)
-    )
+        build, is_new = builder_of(model, None, None, None)
+        program: nn.Module = build()[-1].terms[0].model  # type: ignore[assignment]
+        return program if is_new else copy.deepcopy(program)
 
 
 Model = nn.Module | System | Callable[[], nn.Module]
@@ -210,12 +181,12 @@ def fit(
     objective: Any = None,
     stages: Sequence[Stage] | Callable[[], Sequence[Stage]] | None = None,
     epochs: int | None = None,
-    batch_size: int = 500,
+    batch_size: int | None = None,
     folds: int | None = None,
     row_weights: Any = None,
     sample_weight: Any = None,
     learning_rate: float | Schedule | None = None,
-    weight_decay: float = WEIGHT_DECAY,
+    weight_decay: float | None = None,
     optimizer: OptimizerFactory | None = None,
     scheduler: Callable[[Optimizer], LRScheduler] | None = None,
     clip_norm: float | None = None,
@@ -274,9 +245,11 @@ def fit(
             `TraceMeanField_ELBO` and `TraceEnum_ELBO` particle plates have size one, and a guide
             covers every latent that is not enumerated.
         stages: in place of model, guide and objective: stages, or a function that builds them.
-        epochs: of each stage without its own; None for 300, and where guides alone learn for
-            1,000 steps or more.
-        batch_size: rows of a mini-batch (a loader has its own).
+        epochs: of each stage without its own; None for what a :class:`System` chooses by the rows
+            (:func:`lexppl.systems.lex` does), else 300, and where guides alone learn for 1,000
+            steps or more.
+        batch_size: rows of a mini-batch (a loader has its own); None for the system's choice, else
+            500.
         folds: F ≥ 2 to cross-fit: the program's `predictor` becomes F, each learning from all rows
             but a fold's, and the selector is judged on each row by the one that has not seen it.
             The fitted predictor is their average (:class:`CrossFitted`). A given predictor must not
@@ -287,10 +260,12 @@ def fit(
             What stands outside the plate over rows has no weight, nor has batch norm.
         sample_weight: how often each row stands in the sample, `(N,)`; or a pair, of train `(N,)`
             and of valid `(M,)`. They multiply `row_weights`, and weigh the validation loss too.
-        learning_rate: of Adam, a number or a schedule over each stage; None for a stage's own, else
-            1e-3, or 1e-2 where guides alone learn, falling to a twentieth over the second half.
-        weight_decay: of Adam, an L2 term of the gradient, at least 0; never of a guide's
-            parameters, of constrained ones, of those of `pyro.param` or with a prior.
+        learning_rate: of Adam, a number or a schedule over each stage; None for the system's choice
+            or a stage's own, else 1e-3, or 1e-2 where guides alone learn, falling to a twentieth
+            over the second half.
+        weight_decay: of Adam, an L2 term of the gradient, at least 0; None for the system's choice,
+            else 1e-3; never of a guide's parameters, of constrained ones, of those of `pyro.param`
+            or with a prior.
         optimizer: from parameters to a torch optimizer, in place of Adam. With replicates it must
             act on each entry by itself, as Adam and SGD do.
         scheduler: from the optimizer to a learning-rate schedule, stepped once an epoch.
@@ -338,7 +313,8 @@ def fit(
     models: list[Any] = list(model) if isinstance(model, list | tuple) else [model]
     kind = guide_kind(guide)
     guide = None if kind is not None else guide
-    settings = FitSettings(**{one.name: arguments[one.name] for one in fields(FitSettings)})
+    stated = {one.name: arguments[one.name] for one in fields(FitSettings)}
+    settings = FitSettings(**{n: v for n, v in stated.items() if v is not None or n not in BY_ROWS})
     count = len(models) if several else None
     replicates = replicates_of(replicates, count, train, valid, row_weights)
 
@@ -354,7 +330,7 @@ def fit(
         if stages is not None and not callable(stages):
             given = [term.guide for term in terms_of(stages)]
         set_up_guides(given, models, train)
-        first = cache(partial(first_batch, train, batch_size))
+        first = cache(partial(first_batch, train, settings.batch_size))
         copies = copies_of(builders, replicates, given, first, folds)
         dtype = type_learned(copies[0])
         if precision is not None:
@@ -371,9 +347,10 @@ def fit(
         if row_weights is not None or sample_weight is not None:
             weighting = RowWeighting.of(row_weights, rows, replicates, seed, sample_weight)
         counts = None if weighting is None else weighting.samples
-        completed = systems_at(models, rows, counts)
+        completed, chosen = systems_at(models, rows, counts, arguments)
+        settings = replace(settings, **{n: v for n, v in chosen.items() if arguments[n] is None})
         with seeded(seed):
-            if completed is not None:
+            if completed != models:
                 copies = copies_of(builders_of(completed), replicates, given, first, folds)
         with seeded(seed):
             if isinstance(valid, DefaultShare) and all(s.keeps_last for s in copies[0].stages):

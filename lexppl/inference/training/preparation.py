@@ -1,7 +1,7 @@
 """Build the modules that a fit trains: stages, R copies of them, guides."""
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -98,19 +98,18 @@ def folds_of_systems(models: Sequence[Any], builders: Sequence[Builder]) -> int:
         return folds if learned_predictors(builders[0][0]()) else 1
 
 
-def systems_at(models: Sequence[Any], rows: Rows, counts: torch.Tensor | None) -> list[Any] | None:
-    """The models, with what systems choose by the responses of all rows; None where none does."""
-    chosen_by_rows = [isinstance(model, System) and model.at_responses for model in models]
-    if not any(chosen_by_rows):
-        return None
-    if not isinstance(rows, TensorRows) or len(rows.columns) < 2:
-        return None
-    y = rows.columns[1].flatten(0, 1) if rows.by_replicate else rows.columns[1]
-    counts = None if rows.by_replicate else counts
-    return [
-        choose(y, counts) if choose else model
-        for model, choose in zip(models, chosen_by_rows, strict=True)
-    ]
+def systems_at(
+    models: Sequence[Any], rows: Rows, counts: Tensor | None, arguments: Mapping[str, Any]
+) -> tuple[list[Any], Mapping[str, Any]]:
+    """The models, with what systems choose by the training rows, and arguments of `fit` that they
+    choose."""
+    found: list[Any] = list(models)
+    chosen: Mapping[str, Any] = {}
+    if isinstance(rows, TensorRows) and len(rows.columns) > 1:
+        for place, model in enumerate(models):
+            if isinstance(model, System) and model.at_rows is not None:
+                found[place], chosen = model.at_rows(rows, counts, arguments)
+    return found, chosen
 
 
 def copies_of(

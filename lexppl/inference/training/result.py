@@ -465,3 +465,12 @@ class FitResult(Summarised):
             unseen = sorted(map(int, set(y.unique().tolist()) - set(self.labels)))
             if unseen:
                 raise ValueError(f"y has labels {unseen}; fit saw {list(self.labels)}")
+
+
+def untrained(models: list[Any], guides: list[Any], **known: Any) -> FitResult:
+    """Programs, each with its guide, that no epochs have fitted: given ones, or of a sampler."""
+    count = len(models)
+    none = np.zeros((0, count))
+    history = History(none, none, np.zeros(0, dtype=int), np.zeros(0))
+    best = np.zeros(count, dtype=int), np.full(count, np.nan)
+    return FitResult(models, guides, None, history, *best, [None] * count, False, **known)

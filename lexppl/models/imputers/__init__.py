@@ -9,7 +9,7 @@ from lexppl.argument_checks import one_of
 from lexppl.choices.imputers import GAP, IMPUTERS, OF_PIXELS
 from lexppl.models.imputers.conditional_gaussian import ConditionalGaussianImputer
 from lexppl.models.imputers.copula import CopulaImputer
-from lexppl.models.imputers.imputer import Imputer, some_rows
+from lexppl.models.imputers.imputer import Imputer, repeated_rows, some_rows
 from lexppl.models.imputers.logistics import (
     DiscretizedLogisticMeansImputer,
     DiscretizedLogisticMixtureImputer,
@@ -66,3 +66,13 @@ def imputer_of(name: str, x: Tensor, seed: int, groups: Sequence[int] | None = N
         GAP: GapImputer,
     }
     return others[name]()
+
+
+def imputer_by_dependence(
+    x: Tensor, groups: Sequence[int] | None, seed: int, weights: Tensor | None = None
+) -> Imputer:
+    """A copula of training rows `(N, D)`, of which each counts as often as its weight says, where
+    their columns depend, else their margins."""
+    x = repeated_rows(x, weights, seed)
+    copula = CopulaImputer.fit(x, groups, seed=seed)
+    return copula if copula.factors else imputer_of("marginal", x, seed)

@@ -19,6 +19,9 @@ from lexppl.configured import Configured, constructor_arguments
 from lexppl.distributions.computed_once import SharedRows
 from lexppl.distributions.gradients import carries_gradient
 
+MOST_COPIES = 20  # Of a row on average by whole weights; above, rows are drawn in proportion
+DRAWN_ROWS = 5000  # Rows that others are drawn to, where they are not more already
+
 
 class HiddenFeatures(SharedRows):
     """Base of the distributions of what each entry would be, were it hidden: batch shape `(…, B)`.
@@ -295,6 +298,23 @@ def some_rows(x: Tensor, most: int, seed: int) -> Tensor:
         return x
     places = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))[:most]
     return x[places.to(x.device)]
+
+
+def repeated_rows(x: Tensor, weights: Tensor | None, seed: int) -> Tensor:
+    """Rows as often as they count, `(M, D)`: whole weights repeat, others draw 5000 or N
+    systematically; the rows themselves without weights."""
+    if weights is None:
+        return x
+    counts = weights.detach().cpu().double().numpy()
+    if (counts == counts.round()).all() and counts.sum() <= MOST_COPIES * len(counts):
+        times = counts.astype(np.int64)
+    else:
+        total = max(len(counts), DRAWN_ROWS)
+        sums = counts.cumsum()
+        reached = np.concatenate([[0.0], sums / sums[-1]]) * total
+        start = np.random.default_rng(seed).random()
+        times = np.diff(np.ceil(reached - start)).astype(np.int64)
+    return x.repeat_interleave(torch.as_tensor(times, device=x.device), 0)
 
 
 def fill_zero_variances(variance: Tensor) -> Tensor:

@@ -299,7 +299,7 @@ def test_rows_that_are_not_all_at_hand_are_refused():
     loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(X, Y), batch_size=4)
     with pytest.raises(TypeError, match="all rows at once, and train is a loader"):
         fit(Weighted(), loader, inference=NUTS, progress=False)
-    with pytest.raises(TypeError, match="samples one program"):
+    with pytest.raises(TypeError, match="a function that builds one; it is list"):
         fit([Weighted(), Weighted()], (X, Y), inference=NUTS, progress=False)
 
 

@@ -23,9 +23,10 @@ from lexppl.choices.settings import (
 )
 from lexppl.inference import Linear
 from lexppl.inference.objective.objective import WarmUp
-from lexppl.inference.training.fit import WEIGHT_DECAY
-from lexppl.systems.lex import PENALTY
+from lexppl.inference.training.settings import WEIGHT_DECAY
 
+PENALTY = 0.02
+"""Nats for each entry kept, of labels as frequent as each other, where nothing is given."""
 FEW_ROWS = 2000
 """Fewer rows to fit on than this get small networks: large ones overfit at once."""
 MANY_ROWS = 20_000
@@ -93,10 +94,15 @@ class FitPlan:
     conditional: bool = False
 
     @property
-    def own_predictor_hidden(self) -> tuple[int, ...]:
-        """Widths of the explainer's own predictor."""
+    def settings(self) -> dict[str, Any]:
+        """The settings of the method's factory that the plan chooses."""
+        alike = ("k", "masks", "imputations", "folds", "unit", "hidden")
         sampled = self.posterior is not None and self.posterior.inference is not None
-        return () if sampled else self.predictor_hidden
+        return {
+            **{name: getattr(self, name) for name in alike},
+            "penalty": self.penalties or (None if self.penalty == AUTO else self.penalty),
+            "predictor_hidden": () if sampled else self.predictor_hidden,
+        }
 
     @property
     def path(self) -> tuple[float, ...]:
@@ -111,6 +117,13 @@ class FitPlan:
         if self.penalties is None:
             return Linear(self.learning_rate, 0.05 * self.learning_rate, begin=0.5)
         return WarmUp(Linear(self.learning_rate, 0.01 * self.learning_rate, begin=0.7), 0.03)
+
+    @property
+    def training(self) -> dict[str, Any]:
+        """The arguments of :func:`lexppl.inference.fit` that the plan chooses."""
+        chosen = {n: getattr(self, n) for n in ("epochs", "batch_size", "weight_decay")}
+        states_rate = self.rate_given or self.penalties is not None
+        return {**chosen, "learning_rate": self.schedule if states_rate else None}
 
     @property
     def needs_full_predictor(self) -> bool:
