@@ -24,7 +24,9 @@ from lexppl.distributions.computed_once import MadeOnce
 
 NAMES = "Normal Laplace Cauchy Logistic LogNormal StudentT HalfNormal HalfCauchy Gamma InverseGamma"
 NAMES += " Exponential Uniform Beta Dirichlet MultivariateNormal"
-FAMILIES: Mapping[str, Any] = MappingProxyType({one: getattr(dist, one) for one in NAMES.split()})
+FAMILIES: Mapping[str, Any] = MappingProxyType(
+    {name: getattr(dist, name) for name in NAMES.split()}
+)
 """Pyro's classes by name."""
 
 
@@ -304,8 +306,8 @@ def _buffer(attribute: str, argument: str) -> str:
     return f"{attribute}_prior_{argument}"
 
 
-def _chooses(given: Any) -> bool:
-    return callable(given) and not isinstance(given, Distribution | type)
+def _chooses(prior: Any) -> bool:
+    return callable(prior) and not isinstance(prior, Distribution | type)
 
 
 def _is_below(name: str, part: str) -> bool:
@@ -495,7 +497,7 @@ class PriorLogits(Configured, nn.Module):
     def __init__(self, network: nn.Module, log_odds: Sequence[float]) -> None:
         super().__init__()
         self.network = network
-        self.log_odds = tuple(finite_float("a log-odds", one) for one in log_odds)
+        self.log_odds = tuple(finite_float("a log-odds", value) for value in log_odds)
         self._kept = MadeOnce()
 
     def forward(self, x: Tensor) -> Tensor:
@@ -627,29 +629,29 @@ def _each(law: TorchDistribution, *shape: int) -> TorchDistribution:
 # Functions of a module each, so that what holds them can be pickled.
 
 
-def _rate(own: Any) -> TorchDistribution:
-    return dist.Beta(own.a * own._one, own.b * own._one)
+def _rate(part: Any) -> TorchDistribution:
+    return dist.Beta(part.a * part._one, part.b * part._one)
 
 
-def _global_scale(own: Any) -> TorchDistribution:
-    return dist.HalfCauchy(own.scale * own._one)
+def _global_scale(part: Any) -> TorchDistribution:
+    return dist.HalfCauchy(part.scale * part._one)
 
 
-def _local_scale(own: Any) -> TorchDistribution:
-    return _each(dist.HalfCauchy(own._one), own.outputs, own.inputs)
+def _local_scale(part: Any) -> TorchDistribution:
+    return _each(dist.HalfCauchy(part._one), part.outputs, part.inputs)
 
 
-def _effect(own: Any) -> TorchDistribution:
-    return _each(dist.Normal(0.0 * own._one, own._one), own.outputs, own.inputs)
+def _effect(part: Any) -> TorchDistribution:
+    return _each(dist.Normal(0.0 * part._one, part._one), part.outputs, part.inputs)
 
 
-def _intercept(own: Any) -> TorchDistribution:
-    return _each(dist.Normal(0.0 * own._one, own.intercept_scale * own._one), own.outputs)
+def _intercept(part: Any) -> TorchDistribution:
+    return _each(dist.Normal(0.0 * part._one, part.intercept_scale * part._one), part.outputs)
 
 
-def _spread(own: Any) -> TorchDistribution:
-    return dist.HalfNormal(own.scale * own._one)
+def _spread(part: Any) -> TorchDistribution:
+    return dist.HalfNormal(part.scale * part._one)
 
 
-def _site_effect(own: Any) -> TorchDistribution:
-    return _each(dist.Normal(0.0 * own._one, own._one), own.sites, own.outputs)
+def _site_effect(part: Any) -> TorchDistribution:
+    return _each(dist.Normal(0.0 * part._one, part._one), part.sites, part.outputs)

@@ -64,11 +64,11 @@ class MaskTable:
     def likelihood_of(self, masks: Tensor) -> Tensor:
         """log p(y | x, z), `(S, B)`, of some masks of each row, `(S, B, G)`."""
         weight = 2.0 ** torch.arange(masks.shape[-1], dtype=torch.float64)
-        code, own = masks.double() @ weight, self.masks.double() @ weight
-        order = own.argsort()
-        place = torch.searchsorted(own[order], code).clamp(max=len(own) - 1)
+        code, codes = masks.double() @ weight, self.masks.double() @ weight
+        order = codes.argsort()
+        place = torch.searchsorted(codes[order], code).clamp(max=len(codes) - 1)
         index = order[place]
-        if not torch.equal(own[index], code):
+        if not torch.equal(codes[index], code):
             raise ValueError("some masks are none of those that the program can draw")
         return self.log_likelihood.gather(0, index)
 
@@ -129,9 +129,9 @@ def mask_table(
     likelihood = by_mask(run)
     prior = listed.log_prior(run).expand_as(likelihood)
     if beside:
-        given = by_mask(run.weighing(beside))
-        prior = (prior + given).log_softmax(0)
-        likelihood = torch.where(given.isneginf(), 0.0, likelihood - given)
+        log_beside = by_mask(run.weighing(beside))
+        prior = (prior + log_beside).log_softmax(0)
+        likelihood = torch.where(log_beside.isneginf(), 0.0, likelihood - log_beside)
     return MaskTable(values[:, 0], prior, likelihood)
 
 
@@ -213,8 +213,8 @@ def _row_likelihood(
         sites = [s for s in run.sites.values() if s.observed and s.name not in beside]
         terms = [(s, 1.0) for s in sites if not (s.is_penalty or s.is_deterministic)]
         return by_row(log_weight_of(terms))
-    given = run.weighing(beside).log_weight
-    return by_row(run.log_weight) - (0.0 if given is None else by_row(given))
+    log_beside = run.weighing(beside).log_weight
+    return by_row(run.log_weight) - (0.0 if log_beside is None else by_row(log_beside))
 
 
 def _refuse_scaled(sites: Iterable[Site]) -> None:
@@ -288,18 +288,18 @@ def _same_tree(
 ) -> MaskTree | None:
     """The tree that holds at all of up to 64 evenly spaced draws."""
     draws = len(next(iter(samples.values()))) if samples else 1
-    found = None
+    smallest = None
     for place in sorted({draws * i // TREES for i in range(TREES)}):
         tree = tree_at({name: values[place] for name, values in samples.items()})
         if tree is None or tree.is_of_rows or not any(tree.levels.values()):
             return tree
-        if found is None or len(tree.plates) < len(found.plates):
-            found = tree
-        elif len(tree.plates) == len(found.plates) and not all(
-            map(torch.equal, tree.above, found.above)
+        if smallest is None or len(tree.plates) < len(smallest.plates):
+            smallest = tree
+        elif len(tree.plates) == len(smallest.plates) and not all(
+            map(torch.equal, tree.above, smallest.above)
         ):
             return tree.of_one_weight()
-    return found
+    return smallest
 
 
 def log_prior(model: Callable[..., Any], x: Tensor, y: Tensor, samples: Samples) -> Tensor:
@@ -334,22 +334,24 @@ def log_joint(
 
 
 def _at_all(
-    one: Callable[[Mapping[str, Tensor]], Tensor], samples: Samples, particles: int
+    function: Callable[[Mapping[str, Tensor]], Tensor], samples: Samples, particles: int
 ) -> Tensor:
     """The values of a function at each draw, `(S, …)`, as many at once as fit."""
-    each = dict(samples)
-    if not each:
-        return one({}).unsqueeze(0)
-    draws = len(next(iter(each.values())))
+    by_site = dict(samples)
+    if not by_site:
+        return function({}).unsqueeze(0)
+    draws = len(next(iter(by_site.values())))
     chunk = max(1, min(draws, LARGEST_TENSOR // (particles * LEAST_WIDTH)))
     try:
         with OutOfPlaceDraws():
-            return torch.vmap(one, randomness="different", chunk_size=chunk)(each)
+            return torch.vmap(function, randomness="different", chunk_size=chunk)(by_site)
     except RuntimeError as error:
         if "vmap" not in str(error) and "data-dependent" not in str(error):
             raise
     # A program that decides by a number of its own is run for one draw after another.
-    return torch.stack([one({n: value[s] for n, value in each.items()}) for s in range(draws)])
+    return torch.stack(
+        [function({n: value[s] for n, value in by_site.items()}) for s in range(draws)]
+    )
 
 
 def log_bayes_factors(table: MaskTable) -> Tensor:
@@ -410,8 +412,8 @@ def feature_evidence(
     without = table.log_evidence.unsqueeze(-1) - _conditional(table, 0.0)
     factors = log_bayes_factors(table)
     gain = without.double().cpu().numpy()
-    one = len(gain) == 1
-    error = np.full(entries, np.nan) if one else gain.std(0, ddof=1) / np.sqrt(len(gain))
+    single = len(gain) == 1
+    error = np.full(entries, np.nan) if single else gain.std(0, ddof=1) / np.sqrt(len(gain))
     prior = torch.softmax(table.log_prior, 0)
     with np.errstate(divide="ignore", invalid="ignore"):
         z = gain.mean(0) / error
@@ -432,8 +434,8 @@ def _conditional(table: MaskTable, value: float) -> Tensor:
     """log p(y | x, z_g = value), `(B, G)`; NaN where the prior has no such mask."""
     columns = []
     for entry in range(table.masks.shape[-1]):
-        own = table.masks[:, entry] == value
-        prior = torch.logsumexp(table.log_prior[own], 0)
-        joint = torch.logsumexp((table.log_prior + table.log_likelihood)[own], 0)
+        chosen = table.masks[:, entry] == value
+        prior = torch.logsumexp(table.log_prior[chosen], 0)
+        joint = torch.logsumexp((table.log_prior + table.log_likelihood)[chosen], 0)
         columns.append(torch.where(prior.isneginf(), torch.nan, joint - prior))
     return torch.stack(columns, -1)
