@@ -1,4 +1,4 @@
-"""Priors: of weights, of how much is kept, of sites."""
+"""Priors of weights, of the rate of inclusion, of sites."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from torch.distributions import Distribution, Independent
 
 from lexppl.argument_checks import finite_float, int_at_least, int_between, shaped
 from lexppl.configured import Configured
-from lexppl.distributions import RandomSizeSubset
 from lexppl.distributions.computed_once import MadeOnce
 
 NAMES = "Normal Laplace Cauchy Logistic LogNormal StudentT HalfNormal HalfCauchy Gamma InverseGamma"
@@ -439,41 +438,6 @@ class BetaBernoulliSelector(Configured, PyroModule):
         logits = self.network(x)
         rate = self.rate.to(logits.dtype).clamp(1e-6, 1.0 - 1e-6)
         return dist.Bernoulli(logits=logits + rate.logit()).to_event(1)
-
-
-class RandomSizeSelector(Configured, nn.Module):
-    r"""First how many entries, by a given prior, then which, by the network:
-
-    .. math:: k \sim P, \qquad z \mid x, k \sim \mathrm{KSubset}(f(x), k),
-
-    with k, of each row, summed out (:class:`lexppl.distributions.RandomSizeSubset`).
-
-    Args:
-        network: `(B, *event)` to logits `(B, G)`.
-        sizes: P(0), …, P(S), S ≤ G, divided by their sum: as
-            :func:`lexppl.distributions.geometric_sizes` gives them.
-
-    Raises:
-        ValueError: a probability that is negative or not finite, none above 0; when first used,
-            more than G + 1.
-
-    Example:
-        >>> RandomSizeSelector(nn.Identity(), [0.0, 4.0, 2.0, 1.0])(torch.zeros(1, 3)).mean
-        tensor([[0.5238, 0.5238, 0.5238]])
-    """
-
-    def __init__(self, network: nn.Module, sizes: Sequence[float] | Tensor) -> None:
-        super().__init__()
-        self.network = network
-        self.sizes = tuple(finite_float("a probability of sizes", p, least=0.0) for p in sizes)
-        if not sum(self.sizes) > 0.0:
-            raise ValueError(f"sizes must have a probability above 0; they are {self.sizes}")
-        self._kept = MadeOnce()
-
-    def forward(self, x: Tensor) -> TorchDistribution:
-        logits = self.network(x)
-        sizes = self._kept.like(logits, self.sizes, torch.tensor)
-        return RandomSizeSubset(logits, sizes.log())
 
 
 class PriorLogits(Configured, nn.Module):
