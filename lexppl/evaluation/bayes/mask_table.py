@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from lexppl.argument_checks import int_at_least
-from lexppl.distributions.support import DEFAULT_LIMIT
+from lexppl.distributions.support import DEFAULT_LIMIT, draws_zeros_and_ones
 from lexppl.effects import LABEL_PLATE, weights_first
 from lexppl.evaluation.bayes.simulated import (
     RESPONSE,
@@ -24,11 +24,10 @@ from lexppl.evaluation.bayes.simulated import (
     refuse_penalties,
 )
 from lexppl.inference.contexts import keep_parameters_local, seeded
-from lexppl.inference.mask_plates import MaskList, MaskTree
+from lexppl.inference.mask_plates import MaskList, MaskTree, refuse_scaled
 from lexppl.inference.objective.dependence import match_program, observed_without_y
 from lexppl.inference.objective.listed_latents import is_point
 from lexppl.inference.objective.program import ParticleProgram, ParticleTrace, log_weight_of
-from lexppl.inference.objective.site import Site
 from lexppl.inference.posterior.global_draws import Samples
 from lexppl.inference.posterior.global_latents import sites_of_run
 from lexppl.inference.predictive import LARGEST_TENSOR, LEAST_WIDTH, drawing
@@ -112,6 +111,12 @@ def mask_table(
         return MaskTable(likelihood.new_zeros((1, 0)), torch.zeros_like(likelihood), likelihood)
     if len(latents) > 1:
         raise ValueError(f"several latents are in mask_particles(), {latents}; one can be listed")
+    law = first.sites[latents[0]].distribution
+    if not (law.event_shape or draws_zeros_and_ones(law)):
+        raise ValueError(
+            f"site {latents[0]!r}, of {type(law).__name__}, is no mask of zeros and ones: "
+            "draw one, such as OneHotCategorical in the place of Categorical"
+        )
     tree = _tree(program, first)
     listed, run = _listed(program, first, tree, imputations)
     tree.refuse_missing(run, listed)
@@ -124,15 +129,19 @@ def mask_table(
         return weight.unflatten(0, (-1, imputations)).logsumexp(1) if last else weight
 
     (values,) = listed.values.values()
-    if values.shape[1] > 1:
-        raise ValueError("the entries of a plate have no own likelihood: all are observed in one")
+    if values.dim() > 2 + len(law.event_shape) or values.shape[1] > 1:
+        raise ValueError(
+            "the entries of a plate have no own likelihood: all are observed in one; their "
+            "posterior has explain(program, x, y)"
+        )
     likelihood = by_mask(run)
+    _refuse_nan(likelihood)
     prior = listed.log_prior(run).expand_as(likelihood)
     if beside:
         log_beside = by_mask(run.weighing(beside))
         prior = (prior + log_beside).log_softmax(0)
         likelihood = torch.where(log_beside.isneginf(), 0.0, likelihood - log_beside)
-    return MaskTable(values[:, 0], prior, likelihood)
+    return MaskTable(values.flatten(1), prior, likelihood)
 
 
 def _matched(
@@ -191,7 +200,7 @@ def _refuse_unobserved(run: ParticleTrace, beside: Collection[str]) -> None:
     for site in weighted:
         if LABEL_PLATE in site.plate_names:
             raise ValueError(f"site {site.name!r} expects over labels; give labels")
-    _refuse_scaled(weighted)
+    refuse_scaled(weighted)
 
 
 def _row_likelihood(
@@ -215,12 +224,6 @@ def _row_likelihood(
         return by_row(log_weight_of(terms))
     log_beside = run.weighing(beside).log_weight
     return by_row(run.log_weight) - (0.0 if log_beside is None else by_row(log_beside))
-
-
-def _refuse_scaled(sites: Iterable[Site]) -> None:
-    for site in sites:
-        if not bool((torch.as_tensor(site.scale) == 1.0).all()):
-            raise ValueError(f"scaled site {site.name!r} has no posterior: leave poutine.scale out")
 
 
 def row_log_likelihood(
@@ -277,7 +280,17 @@ def row_log_likelihood(
         if masks == math.inf and tree is not None:
             _, first, _ = _first_run(model, x, y, at)
             particles = len(MaskList(first, tree, DEFAULT_LIMIT))
-        return _at_all(at_draw, samples, len(x) * imputations * particles)
+        found = _at_all(at_draw, samples, len(x) * imputations * particles)
+        _refuse_nan(found)
+        return found
+
+
+def _refuse_nan(log_likelihood: Tensor) -> None:
+    if bool(log_likelihood.isnan().any()):
+        raise FloatingPointError(
+            "log p(y | x) is NaN: x or y has values that are missing, or outside the support of "
+            "its distribution"
+        )
 
 
 TREES = 64  # Draws of the latents that rows share at which a program's plates are looked at
@@ -316,7 +329,7 @@ def log_prior(model: Callable[..., Any], x: Tensor, y: Tensor, samples: Samples)
                 f"the program's latents outside mask_particles() are {[*shared, *missing]}; "
                 f"{missing} are missing and {unknown} are none of them"
             )
-        _refuse_scaled(sites[name] for name in shared)
+        refuse_scaled(sites[name] for name in shared)
         terms = [sites[name].log_prob().sum() for name in shared]
         return torch.stack(terms).sum() if terms else x.new_zeros(())
 
