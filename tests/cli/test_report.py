@@ -123,6 +123,20 @@ def test_directions_are_those_of_the_saved_explainer(results):
     assert "↓\xa0−0." in line
 
 
+def test_dependence_is_shown_of_the_first_three_features_that_are_kept(results, of_classes):
+    for folder, labels in ((results, ()), (of_classes, ("high", "low", "middle"))):
+        page = page_of(folder)
+        ranked = pd.read_csv(folder / "importance.csv")["feature"]
+        kept = pd.read_csv(folder / "directions.csv").groupby("feature")["kept"].max()
+        expected = [name for name in ranked if kept[name] >= 3.0][:3]
+        pictures = re.findall(r'aria-label="Effect of (.*?) on the pred.*?</svg>', page, re.DOTALL)
+        assert pictures == expected and "<h2>Which way, by value</h2>" in page
+        first = re.search(r'aria-label="Effect of .*?</svg>', page, re.DOTALL).group(0)
+        texts = re.findall(r"<text[^>]*>(.*?)</text>", first)
+        height = "each label" if labels else "low"
+        assert f"effect on the log-odds of {height}" in texts and set(labels) <= set(texts)
+
+
 def test_rows_that_are_asked_for_add_up(results, capsys):
     lines = pd.read_csv(results / "rows.csv")
     assert lines["row"].unique().tolist() == list(ROWS)
