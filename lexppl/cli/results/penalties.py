@@ -174,12 +174,16 @@ class _PickedRows:
         for place, shares in enumerate(by_row):
             first = [k for k in shares.argsort()[::-1][:MOST_OF_ROW] if shares[k] >= LEAST_KEPT]
             shown = [text(total) for total in (start[place], *totals[place].tolist())]
-            named = ["base rate", "all hidden", *(groups[k] for k in order[place]), "all others"]
+            own, known = order[place], shares.round(5) > 0.0
+            named = ["base rate", "all hidden", *(groups[k] for k in own), "all others"]
+            # A group that no mask keeps has no step.
+            has_step = [True, True, *known[own], np.delete(known, own).any()]
+            lines = zip(named, shown, has_step, strict=False)
             rows.append(
                 {
                     "predicted": names[place].format(shown[-1]),
                     "kept": [[groups[k], round(float(shares[k]), 5)] for k in first],
-                    "steps": [list(step) for step in zip(named, shown, strict=False)],
+                    "steps": [[name, total] for name, total, has in lines if has],
                     "closest": [int(k) for k in closest[place] if k >= 0],
                 }
             )
