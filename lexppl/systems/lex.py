@@ -82,22 +82,23 @@ def lex(
     arguments as `lexppl explain` and :class:`lexppl.ExplainerClassifier` do; what is given stays:
 
     - where there is neither k nor a penalty, one fit of every λ from 1/64 of to four times the
-      usual one, whose last epoch is kept and which is read at λ = 0.02 units:
+      usual one, which ends with its last epoch and is read at λ = 0.02 units:
       :func:`lexppl.evaluation.penalty_path` chooses another by rows that were held out;
     - `imputer`: a `CopulaImputer` of the rows where columns depend, else a `MarginalImputer`; both
       hold up to 5,000 of the rows, which are saved with the result;
     - widths of 64 below 2,000 rows (a range of λ: 20,000), else of 200;
-    - `batch_size`: a third of the rows, at most 500 (a range: 256); `epochs`: at most 200, for up
-      to 2,000 steps (a range: 350 √(N / 1,100) (G / 30)^2.5, at most 3,000); `learning_rate`: 1e-3,
-      falling (a range: 3e-3 after a warm-up); `weight_decay`: 1e-3 units (a range: more of fewer
-      rows).
+    - `batch_size`: a third of the rows, at most 500 (a range: 256);
+    - `epochs`: at most 200, of up to 2,000 steps together (a range: 350 √(N / 1,100)
+      (G / 30)^2.5, factors at least 1, at most 3,000);
+    - `learning_rate`: 1e-3 (a range: 3e-3 after a warm-up), falling; `weight_decay`: 1e-3 units (a
+      range: 2 / N units where that is more, at most 0.01), times 2 / F of F > 2 folds.
 
-    Of a program that has seen no rows (`lex(…).program()`), of a `DataLoader` or rows read in
-    batches, an architecture, weights with a prior, and with an inference, defaults are λ = 0.02
-    units, the architecture's imputer, widths of 200, and those of `fit`. The command and the
-    estimators alone divide rows in the proportions of the classes, fit a range around a given λ
-    too, and choose λ, the scale of the logits and (the command) boosted trees and five replicates
-    in folds after the fit, by rows that were held out.
+    A program that has seen no rows (`lex(…).program()`), a `DataLoader`, rows read in batches, an
+    architecture, weights with a prior and an inference have λ = 0.02 units, the architecture's
+    imputer, widths of 200, and the defaults of `fit`. What the command and the estimators alone do:
+    they divide rows in the proportions of the classes and fit a range around a given λ too; after
+    the fit they choose λ and the scale of the logits by rows that were held out. The command fits
+    five replicates in folds, and boosted trees where they predict better.
 
     Args:
         features: D of a table, or an architecture, such as :func:`lexppl.models.images`.
