@@ -346,6 +346,8 @@ def fit(
         weighting = None
         if row_weights is not None or sample_weight is not None:
             weighting = RowWeighting.of(row_weights, rows, replicates, seed, sample_weight)
+        if not isinstance(rows, LoadedRows):
+            check_alike(rows.columns[0], next(p for p in copies[0].parameters() if p.requires_grad))
         counts = None if weighting is None else weighting.samples
         completed, chosen = systems_at(models, rows, counts, arguments)
         settings = replace(settings, **{n: v for n, v in chosen.items() if arguments[n] is None})
@@ -367,8 +369,6 @@ def fit(
                 saved = SavedState(checkpoint, identity, processes.leads)
             processes.agree({**identity, "checkpoint": str(saved and saved.epochs)})
         runner = Replicates(copies, differ=several)
-        if not isinstance(rows, LoadedRows):
-            check_alike(rows.columns[0], next(iter(runner.parameters.values())))
         with seeded(seed + 1, rows.device):
             loop = TrainingLoop(runner, learned_rows, held_out, settings, saved, processes)
             loop.run()
