@@ -139,6 +139,7 @@ def _of_table(report: TableReport) -> dict[str, Any]:
         "gains": gains is not None,
         "gain_meaning": gains and gain_meaning(gains),
         "about": direction_target(report) if report.details.directions is not None else None,
+        "picture": [bar for bar in bars if bar["gain"] and not (bar["lost"] or bar["is_member"])],
         "first_features": bars[:FIRST_FEATURES],
         "more_features": bars[FIRST_FEATURES:],
         "clear": f"{CLEAR:g}",
