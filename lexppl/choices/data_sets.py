@@ -1,4 +1,4 @@
-"""The data sets by name: those that need no file, and sets of images and texts under a root."""
+"""Names of the data sets: those that need no file, and sets of images and texts in a folder."""
 
 from collections.abc import Mapping
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""`lexppl explain`, whatever the data: fit, write the model, judge, draw masks, report."""
+"""`lexppl explain` of data of any kind: fit, save, score, draw the posterior, write the report."""
 
 from __future__ import annotations
 

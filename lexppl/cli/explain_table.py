@@ -313,7 +313,8 @@ class TableRun(ExplainRun):
         rarer labels that their mean is not normal, or of outputs that do not vary."""
         rows, rare = len(self.source.test_rows), self._few_rare()
         if rare is not None and self.table.observes_labels:
-            self.sections.warn([f"nothing is found: {rare} of {rows} held-out labels are rare"])
+            few = f"only {rare} of {rows} held-out rows have a rarer label"
+            self.sections.warn([f"gains were not tested: {few}"])
             return None
         if rows < 2:
             return None

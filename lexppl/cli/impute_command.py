@@ -1,4 +1,4 @@
-"""`lexppl impute`: imputers scored by what they make of hidden values."""
+"""`lexppl impute`: scores of imputers on values that are hidden on purpose."""
 
 import argparse
 from collections.abc import Sequence

@@ -84,7 +84,8 @@ def refuse_missing(frame: pd.DataFrame) -> None:
 
 
 def kind_of(cells: pd.Series) -> Kind:
-    """What a column holds; refuses durations, complex numbers, lists.
+    """Kind of a column's cells: numbers, levels or dates; durations, complex numbers and lists are
+    refused.
 
     >>> [kind_of(pd.Series(cells)) for cells in ([1.5, None], ["clerk"], ["2026-11-22"])]
     ['number', 'level', 'date']

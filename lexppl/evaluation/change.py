@@ -62,8 +62,8 @@ class Change:
 
     @property
     def share_of_rows(self) -> float:
-        """Share of the rows whose size is above that of 95 % of the refits' rows; NaN without
-        refits."""
+        """Share of the rows whose predictions differ by more than those of 95 % of the rows differ
+        between refits; NaN without refits."""
         if not len(self.sizes_of_refits):
             return float("nan")
         return float((self.size > np.quantile(self.sizes_of_refits, USUAL)).mean())

@@ -100,7 +100,7 @@ class MarkedRows(nn.Module):
 
 
 class HiddenByNature(Configured, MarkedRows):
-    """An imputer of rows of which some values are missing: hidden by nature, not by a choice.
+    """An imputer of rows with missing values, which count as hidden whatever the mask keeps.
 
     With `o_d = 1` where value d of the row is there and 0 where it is missing,
 

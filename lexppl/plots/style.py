@@ -86,7 +86,7 @@ def as_svg(figure: Figure, name: str) -> Markup:
 
 
 def plain(axes: Axes, keep_left: bool = True, grid: Literal["x", "y"] | None = None) -> None:
-    """No frame, only the lines that carry a scale, and perhaps a faint grid behind."""
+    """Remove the frame of axes but for the lines with a scale, and draw a faint grid if wanted."""
     if grid is not None:
         axes.grid(axis=grid, color=FAINT, linewidth=0.6)
         axes.set_axisbelow(True)

@@ -333,7 +333,7 @@ def outputs_of(box: BlackBox, x: Tensor) -> Tensor:
 
 
 def has_likelihood(model: Any) -> bool:
-    """Whether a torch module says which distribution it gives, and so can be masked itself."""
+    """Whether a torch module names its likelihood, and so can itself be given masked rows."""
     return isinstance(getattr(model, "likelihood", None), Likelihood)
 
 

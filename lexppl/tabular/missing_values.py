@@ -105,8 +105,8 @@ def gapped(x: Tensor, markers: Sequence[int]) -> Tensor:
 
 
 def with_missing(system: System, markers: Sequence[int]) -> System:
-    """A system of LEX programs for rows with markers: what they mark is hidden by nature, and never
-    kept."""
+    """A system of LEX programs for rows with markers of missing values, which are hidden from
+    the start and never kept."""
 
     def hide(model: LEX) -> None:
         rows = MarkedRows(markers)

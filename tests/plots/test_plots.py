@@ -494,13 +494,13 @@ def test_bars_stand_end_to_end_and_add_up(features):
     np.testing.assert_allclose(ends.iloc[:-1], bars["start"].iloc[1:], atol=1e-12)
     assert ends.iloc[-1] == STEPS.predicted and bars["start"].iloc[0] == STEPS.base
     assert bars["is_level"].tolist() == [True, *[False] * (len(bars) - 2), True]
-    assert len(bars) == 3 + min(features, 4) + (features < 4)
+    assert len(bars) == 3 + min(features, 3) + (features < 3)  # No draw keeps the shoe.
 
 
 def test_waterfall_shows_its_bars():
     axes = drawn(plot_row(STEPS, {"age": "71"}, features=2))
     labels = [label.get_text() for label in axes.get_yticklabels()]
-    assert labels == ["base rate", "all hidden", "age = 71", "job", "2 more", "prediction"]
+    assert labels == ["base rate", "all hidden", "age = 71", "job", "1 more", "prediction"]
     widths = [bar.get_width() for bar in axes.patches]
     np.testing.assert_allclose(widths, [0.0, 0.1, 0.5, -0.1, 0.02, 0.0], atol=1e-12)
     assert axes.patches[2].get_facecolor()[:3] == pytest.approx(rgb(BLUE))

@@ -145,7 +145,8 @@ class GradientEstimator(ABC):
 
 @dataclass(frozen=True)
 class Estimate:
-    """A run as a site's estimator reads it: program, terms of hard masks, what draws kept."""
+    """A run of the program as a gradient estimator reads it, with the bound's terms of hard masks
+    and what was remembered of the draws."""
 
     program: ParticleProgram
     terms: BoundTerms

@@ -204,7 +204,7 @@ def _delayed_interrupt(processes: Processes) -> Iterator[None]:
 
 
 def processes_of(given: Any) -> OneProcess:
-    """The processes that a fit shares its rows with, or the one of a fit by itself."""
+    """The group of processes that share the rows of a fit: of one process where it runs alone."""
     if given is False:
         return OneProcess()
     is_available = dist.is_available()

@@ -515,7 +515,7 @@ class FlatImageArchitecture(_OfImages):
         return self.selector(outputs * prod(self._shape))
 
     def feedback(self, outputs: int, shown: int) -> tuple[nn.Module, nn.Module | None]:
-        """A perceptron of the pixels and the output after them."""
+        """A perceptron that reads the pixels followed by the output."""
         return self._flat.feedback(outputs, shown)
 
 
