@@ -459,7 +459,7 @@ def test_refusals_say_what_to_write(program, entry, words):
 @pytest.mark.parametrize("entry", [log_marginal_likelihood, feature_evidence])
 def test_a_missing_response_has_no_likelihood(entry):
     y = torch.tensor([1.0, math.nan, 0.0]).double()
-    with pytest.raises(FloatingPointError, match="is NaN"):
+    with pytest.raises(FloatingPointError, match="are NaN; look for missing values"):
         entry(scaled, normal(3, 1), y)
 
 

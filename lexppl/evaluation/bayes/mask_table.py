@@ -24,7 +24,7 @@ from lexppl.evaluation.bayes.simulated import (
     refuse_penalties,
 )
 from lexppl.inference.contexts import keep_parameters_local, seeded
-from lexppl.inference.mask_plates import MaskList, MaskTree, refuse_scaled
+from lexppl.inference.mask_plates import MaskList, MaskTree, refuse_nan, refuse_scaled
 from lexppl.inference.objective.dependence import match_program, observed_without_y
 from lexppl.inference.objective.listed_latents import is_point
 from lexppl.inference.objective.program import ParticleProgram, ParticleTrace, log_weight_of
@@ -135,7 +135,7 @@ def mask_table(
             "posterior has explain(program, x, y)"
         )
     likelihood = by_mask(run)
-    _refuse_nan(likelihood)
+    refuse_nan(likelihood)
     prior = listed.log_prior(run).expand_as(likelihood)
     if beside:
         given = by_mask(run.weighing(beside))
@@ -281,16 +281,8 @@ def row_log_likelihood(
             _, first, _ = _first_run(model, x, y, at)
             particles = len(MaskList(first, tree, DEFAULT_LIMIT))
         found = _at_all(at_draw, samples, len(x) * imputations * particles)
-        _refuse_nan(found)
+        refuse_nan(found)
         return found
-
-
-def _refuse_nan(log_likelihood: Tensor) -> None:
-    if bool(log_likelihood.isnan().any()):
-        raise FloatingPointError(
-            "log p(y | x) is NaN: x or y has values that are missing, or outside the support of "
-            "its distribution"
-        )
 
 
 TREES = 64  # Draws of the latents that rows share at which a program's plates are looked at
