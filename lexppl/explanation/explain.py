@@ -93,7 +93,8 @@ def explain(
     Raises:
         ValueError, TypeError: rows unlike those of the fit, a λ that it was not fitted for, names
             of another number, counts below 1, a program without masks; latents that no guide and no
-            samples cover, samples of another name or shape; masks that cannot be listed; no draws
+            samples cover, samples of another name or shape; masks that cannot be listed; y under a
+            `poutine.scale`, which stands before the log and is no part of a density; no draws
             where y is given, or where the masks' distribution states no mean, or depends on other
             latents; before any work.
         FloatingPointError: importance weights that are NaN.
@@ -147,7 +148,8 @@ def explain(
       `held_out=True`, every draw has the log-density of the mean over all draws, so that these give
       the log score of the rows; replicates with `row_weights="dirichlet"` keep a value each.
     - `sample_stats`: E[z | x] (chain, row, feature), of the distribution where it states its mean,
-      else the mean of the draws (attribute `source`), as `selection_probability`, of soft masks
+      averaged over draws of other latents of the particle that it depends on, else the mean of the
+      draws (attribute `source`), as `selection_probability`, of soft masks
       `mask_mean`, of signed contributions `attribution`. With y, E[z | x, y] under the same name
       and `_given_y`; `log_evidence` (chain, row), log 1/(LK) Σ w in nats; `weight_ess` (chain,
       row), (Σ w)² / Σ w² over masks; `weight_pareto_k` (chain, row), k̂ of Pareto-smoothed
@@ -169,8 +171,9 @@ def explain(
 
     A mask outside every plate is of all rows, dims (chain, draw, feature); one in another plate at
     dim −1 of its entries, (chain, draw, group, feature); coins in a plate that is neither of rows
-    nor of a mask are the entries of a mask of all rows, (chain, draw, plate). Such masks stand in
-    `posterior`, all rows are drawn at once, and `log_likelihood` is log p(y | x, θ_d, z_d). Up to
+    nor of a mask are the entries of a mask of all rows, (chain, draw, plate), at dim −4 those of a
+    mask of what else they are in. Masks that rows share stand in `posterior`, all rows are drawn at
+    once, and `log_likelihood` is log p(y | x, θ_d, z_d). Up to
     4,096 masks are summed out exactly: of all rows, of a group given these, of a row given both. Of
     more, 4,096 are proposed from their prior, and `weight_pareto_k`, by the plate's entries, says
     whether that will do. Where all rows are observed as one event beside masks of rows or groups,
