@@ -93,8 +93,7 @@ def explain(
     Raises:
         ValueError, TypeError: rows unlike those of the fit, a λ that it was not fitted for, names
             of another number, counts below 1, a program without masks; latents that no guide and no
-            samples cover, samples of another name or shape; masks that cannot be listed; y under a
-            `poutine.scale`, which stands before the log and is no part of a density; no draws
+            samples cover, samples of another name or shape; masks that cannot be listed; no draws
             where y is given, or where the masks' distribution states no mean, or depends on other
             latents; before any work.
         FloatingPointError: importance weights that are NaN.
@@ -114,6 +113,7 @@ def explain(
 
         w_l = 1/K Σ_k p(y | x̃_lk) · p(z_l | x) / q(z_l | x, y),
 
+    in which a `poutine.scale`, which weighs what is learned from y, takes no part,
     which has a bias of order 1/L: `weight_ess` says on how many masks it stands, and the weights
     can be trusted where `weight_pareto_k` is below .7. With `proposals=math.inf` all masks are
     listed, and masks, E[z | x, y] and log p(y | x) are exact, or where imputations are random

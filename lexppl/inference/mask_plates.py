@@ -4,7 +4,7 @@ p(y) = Σ_s p(s) Π_j Σ_z p(z_j = z | s) Π_{n in j} Σ_u p(u_n = u | s, z) p(y
 """
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -56,16 +56,6 @@ def refuse_nan(log_weights: Tensor) -> None:
             "importance weights of some rows are NaN; look for missing values, rows far from those "
             "of the fit, or a response outside the support of its distribution"
         )
-
-
-def refuse_scaled(sites: Iterable[Site]) -> None:
-    """Refuse a density with a scale, which stands before the log in the bound."""
-    for site in sites:
-        if not bool((torch.as_tensor(site.scale) == 1.0).all()):
-            raise ValueError(
-                f"scaled site {site.name!r} has no posterior: leave poutine.scale, and plates of a "
-                "part of the rows, out; a power s is pyro.factor(name, (s - 1) * log_prob)"
-            )
 
 
 def entry_log_prob(site: Site, listed: bool = False) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,10 +24,11 @@ from lexppl.evaluation.bayes.simulated import (
     refuse_penalties,
 )
 from lexppl.inference.contexts import keep_parameters_local, seeded
-from lexppl.inference.mask_plates import MaskList, MaskTree, refuse_nan, refuse_scaled
+from lexppl.inference.mask_plates import MaskList, MaskTree, refuse_nan
 from lexppl.inference.objective.dependence import match_program, observed_without_y
 from lexppl.inference.objective.listed_latents import is_point
 from lexppl.inference.objective.program import ParticleProgram, ParticleTrace, log_weight_of
+from lexppl.inference.objective.site import Site
 from lexppl.inference.posterior.global_draws import Samples
 from lexppl.inference.posterior.global_latents import sites_of_run
 from lexppl.inference.predictive import LARGEST_TENSOR, LEAST_WIDTH, drawing
@@ -200,7 +201,7 @@ def _refuse_unobserved(run: ParticleTrace, beside: Collection[str]) -> None:
     for site in weighted:
         if LABEL_PLATE in site.plate_names:
             raise ValueError(f"site {site.name!r} expects over labels; give labels")
-    refuse_scaled(weighted)
+    _refuse_scaled(weighted)
 
 
 def _row_likelihood(
@@ -224,6 +225,15 @@ def _row_likelihood(
         return by_row(log_weight_of(terms))
     given = run.weighing(beside).log_weight
     return by_row(run.log_weight) - (0.0 if given is None else by_row(given))
+
+
+def _refuse_scaled(sites: Iterable[Site]) -> None:
+    for site in sites:
+        if not bool((torch.as_tensor(site.scale) == 1.0).all()):
+            raise ValueError(
+                f"scaled site {site.name!r} has no posterior: leave poutine.scale, and plates of a "
+                "part of the rows, out; a power s is pyro.factor(name, (s - 1) * log_prob)"
+            )
 
 
 def row_log_likelihood(
@@ -321,7 +331,7 @@ def log_prior(model: Callable[..., Any], x: Tensor, y: Tensor, samples: Samples)
                 f"the program's latents outside mask_particles() are {[*shared, *missing]}; "
                 f"{missing} are missing and {unknown} are none of them"
             )
-        refuse_scaled(sites[name] for name in shared)
+        _refuse_scaled(sites[name] for name in shared)
         terms = [sites[name].log_prob().sum() for name in shared]
         return torch.stack(terms).sum() if terms else x.new_zeros(())
 
