@@ -113,11 +113,11 @@ def explain(
 
         w_l = 1/K Σ_k p(y | x̃_lk) · p(z_l | x) / q(z_l | x, y),
 
-    in which a `poutine.scale`, which weighs what is learned from y, takes no part,
     which has a bias of order 1/L: `weight_ess` says on how many masks it stands, and the weights
     can be trusted where `weight_pareto_k` is below .7. With `proposals=math.inf` all masks are
     listed, and masks, E[z | x, y] and log p(y | x) are exact, or where imputations are random
-    within the error of K of them for each mask.
+    within the error of K of them for each mask. A `poutine.scale` tempers what is
+    learned, and not these densities.
 
     Groups, with B rows, G mask entries, C classes, D = `draws`; the attribute `draws` of each says
     what its draws are:
