@@ -12,6 +12,7 @@ import pandas as pd
 import pyro
 import pyro.distributions as dist
 import torch
+from scipy.special import logit
 from torch import Tensor
 
 from lexppl.argument_checks import int_at_least
@@ -23,6 +24,7 @@ from lexppl.evaluation.bayes.simulated import (
     parts_of_program,
     refuse_penalties,
 )
+from lexppl.extras import arviz_library
 from lexppl.inference.contexts import keep_parameters_local, seeded
 from lexppl.inference.mask_plates import MaskList, MaskTree, refuse_nan
 from lexppl.inference.objective.dependence import match_program, observed_without_y
@@ -33,6 +35,7 @@ from lexppl.inference.posterior.global_draws import Samples
 from lexppl.inference.posterior.global_latents import sites_of_run
 from lexppl.inference.predictive import LARGEST_TENSOR, LEAST_WIDTH, drawing
 from lexppl.inference.replicates import OutOfPlaceDraws
+from lexppl.inference.training.result import FitResult
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,11 +67,11 @@ class MaskTable:
     def likelihood_of(self, masks: Tensor) -> Tensor:
         """log p(y | x, z), `(S, B)`, of some masks of each row, `(S, B, G)`."""
         weight = 2.0 ** torch.arange(masks.shape[-1], dtype=torch.float64)
-        code, own = masks.double() @ weight, self.masks.double() @ weight
-        order = own.argsort()
-        place = torch.searchsorted(own[order], code).clamp(max=len(own) - 1)
+        code, codes = masks.double() @ weight, self.masks.double() @ weight
+        order = codes.argsort()
+        place = torch.searchsorted(codes[order], code).clamp(max=len(codes) - 1)
         index = order[place]
-        if not torch.equal(own[index], code):
+        if not torch.equal(codes[index], code):
             raise ValueError("some masks are none of those that the program can draw")
         return self.log_likelihood.gather(0, index)
 
@@ -139,9 +142,9 @@ def mask_table(
     refuse_nan(likelihood)
     prior = listed.log_prior(run).expand_as(likelihood)
     if beside:
-        given = by_mask(run.weighing(beside))
-        prior = (prior + given).log_softmax(0)
-        likelihood = torch.where(given.isneginf(), 0.0, likelihood - given)
+        log_beside = by_mask(run.weighing(beside))
+        prior = (prior + log_beside).log_softmax(0)
+        likelihood = torch.where(log_beside.isneginf(), 0.0, likelihood - log_beside)
     return MaskTable(values.flatten(1), prior, likelihood)
 
 
@@ -223,8 +226,8 @@ def _row_likelihood(
         sites = [s for s in run.sites.values() if s.observed and s.name not in beside]
         terms = [(s, 1.0) for s in sites if not (s.is_penalty or s.is_deterministic)]
         return by_row(log_weight_of(terms))
-    given = run.weighing(beside).log_weight
-    return by_row(run.log_weight) - (0.0 if given is None else by_row(given))
+    log_beside = run.weighing(beside).log_weight
+    return by_row(run.log_weight) - (0.0 if log_beside is None else by_row(log_beside))
 
 
 def _refuse_scaled(sites: Iterable[Site]) -> None:
@@ -303,18 +306,18 @@ def _same_tree(
 ) -> MaskTree | None:
     """The tree that holds at all of up to 64 evenly spaced draws."""
     draws = len(next(iter(samples.values()))) if samples else 1
-    found = None
+    smallest = None
     for place in sorted({draws * i // TREES for i in range(TREES)}):
         tree = tree_at({name: values[place] for name, values in samples.items()})
         if tree is None or tree.is_of_rows or not any(tree.levels.values()):
             return tree
-        if found is None or len(tree.plates) < len(found.plates):
-            found = tree
-        elif len(tree.plates) == len(found.plates) and not all(
-            map(torch.equal, tree.above, found.above)
+        if smallest is None or len(tree.plates) < len(smallest.plates):
+            smallest = tree
+        elif len(tree.plates) == len(smallest.plates) and not all(
+            map(torch.equal, tree.above, smallest.above)
         ):
             return tree.of_one_weight()
-    return found
+    return smallest
 
 
 def log_prior(model: Callable[..., Any], x: Tensor, y: Tensor, samples: Samples) -> Tensor:
@@ -349,22 +352,24 @@ def log_joint(
 
 
 def _at_all(
-    one: Callable[[Mapping[str, Tensor]], Tensor], samples: Samples, particles: int
+    function: Callable[[Mapping[str, Tensor]], Tensor], samples: Samples, particles: int
 ) -> Tensor:
     """The values of a function at each draw, `(S, …)`, as many at once as fit."""
-    each = dict(samples)
-    if not each:
-        return one({}).unsqueeze(0)
-    draws = len(next(iter(each.values())))
+    by_site = dict(samples)
+    if not by_site:
+        return function({}).unsqueeze(0)
+    draws = len(next(iter(by_site.values())))
     chunk = max(1, min(draws, LARGEST_TENSOR // (particles * LEAST_WIDTH)))
     try:
         with OutOfPlaceDraws():
-            return torch.vmap(one, randomness="different", chunk_size=chunk)(each)
+            return torch.vmap(function, randomness="different", chunk_size=chunk)(by_site)
     except RuntimeError as error:
         if "vmap" not in str(error) and "data-dependent" not in str(error):
             raise
     # A program that decides by a number of its own is run for one draw after another.
-    return torch.stack([one({n: value[s] for n, value in each.items()}) for s in range(draws)])
+    return torch.stack(
+        [function({n: value[s] for n, value in by_site.items()}) for s in range(draws)]
+    )
 
 
 def log_bayes_factors(table: MaskTable) -> Tensor:
@@ -386,8 +391,16 @@ def log_bayes_factors(table: MaskTable) -> Tensor:
     return _conditional(table, 1.0) - _conditional(table, 0.0)
 
 
+PRIOR_DRAWS = 1_000  # Of the latents that a shared mask's prior may depend on
+
+
 def feature_evidence(
-    program: Any, x: Tensor, y: Tensor, *, names: Sequence[str] | None = None, seed: int = 0
+    program: Any,
+    x: Tensor,
+    y: Tensor | None = None,
+    *,
+    names: Sequence[str] | None = None,
+    seed: int = 0,
 ) -> pd.DataFrame:
     """Whether each mask entry is needed over all rows, within one program:
 
@@ -396,15 +409,30 @@ def feature_evidence(
     masks listed, on rows that the program has not learned from. A program whose prior never leaves
     an entry out cannot be forced.
 
+    Of a fit by :class:`lexppl.inference.MaskGibbs` the draws of masks that all rows share are read,
+    and both are of all rows at once: with p = P(z_g = 1 | x, y) and π = P(z_g = 1),
+
+        log_bayes_factor = log p/(1 − p) − log π/(1 − π),   gain = log (1 − π)/(1 − p),
+
+    infinite where all draws agree, the evidence then being beyond what so many draws show.
+
     Args:
-        program: without latents outside `mask_particles()`, of up to 65,536 masks.
-        x, y: rows `(B, *event)` and their labels or responses, `(B,)`.
-        names: of the G entries; their numbers if None.
+        program: without latents outside `mask_particles()`, of up to 65,536 masks; or a fit by
+            MaskGibbs.
+        x, y: rows `(B, *event)` and their labels or responses, `(B,)`; of a fit, which has read its
+            y, x alone.
+        names: of the G entries; their numbers if None, and those of several sites in their order.
+        seed: of imputations, or of 1,000 draws of what the prior of a fit's masks depends on.
 
     Returns:
         one row an entry (means over groups where these have the masks): `gain`, `gain_error` over
-        rows, and `z`; `log_bayes_factor`, the sum over rows of :func:`log_bayes_factors`;
-        `posterior` and `prior`, the means of p(z_g = 1 | x, y) and p(z_g = 1 | x).
+        rows, and `z`; `log_bayes_factor`, the sum over rows of :func:`log_bayes_factors`, and its
+        Monte Carlo standard error `log_bayes_factor_error`, by the effective draws, 0 where masks
+        are listed; `posterior` and `prior`, the means of p(z_g = 1 | x, y) and p(z_g = 1 | x).
+
+    Raises:
+        ValueError: y with a fit, or none with a program; a fit whose masks are not drawn, or whose
+            prior is weighed by what it observes without y; as :func:`mask_table`.
 
     Example:
         >>> from lexppl.systems import lex
@@ -414,41 +442,77 @@ def feature_evidence(
         [0, 1, 2]
     """
     check_rows(x)
-    model = parts_of_program(program).model
+    if (y is None) != (is_fit := isinstance(program, FitResult)):
+        raise ValueError("give y with a program, and leave it out with a fit, which has read its y")
     with drawing(seed, x.device):
-        table = mask_table(model, x, y)
-    entries = table.masks.shape[-1]
-    if not entries:
-        raise ValueError("the program has no latent in mask_particles(), so there is no feature")
+        columns = _of_draws(program, x) if is_fit else _of_list(program, x, y)
+    entries = len(columns["prior"])
     if names is not None and len(names) != entries:
         raise ValueError(f"names must be of {entries} mask entries; there are {len(names)}")
+    index = pd.Index(range(entries) if names is None else names, name="entry")
+    return pd.DataFrame(columns, index=index)
+
+
+def _of_list(program: Any, x: Tensor, y: Any) -> dict[str, np.ndarray]:
+    """The columns of :func:`feature_evidence` by all masks of a program."""
+    table = mask_table(parts_of_program(program).model, x, y)
+    if not (entries := table.masks.shape[-1]):
+        raise ValueError("the program has no latent in mask_particles(), so there is no feature")
     without = table.log_evidence.unsqueeze(-1) - _conditional(table, 0.0)
-    factors = log_bayes_factors(table)
     gain = without.double().cpu().numpy()
-    one = len(gain) == 1
-    error = np.full(entries, np.nan) if one else gain.std(0, ddof=1) / np.sqrt(len(gain))
+    single = len(gain) == 1
+    error = np.full(entries, np.nan) if single else gain.std(0, ddof=1) / np.sqrt(len(gain))
     prior = torch.softmax(table.log_prior, 0)
     with np.errstate(divide="ignore", invalid="ignore"):
         z = gain.mean(0) / error
-    return pd.DataFrame(
-        {
-            "gain": gain.mean(0),
-            "gain_error": error,
-            "z": z,
-            "log_bayes_factor": factors.double().sum(0).cpu().numpy(),
-            "posterior": (table.posterior.T @ table.masks).mean(0).cpu().numpy(),
-            "prior": (prior.T @ table.masks).mean(0).cpu().numpy(),
-        },
-        index=pd.Index(range(entries) if names is None else names, name="entry"),
-    )
+    return {
+        "gain": gain.mean(0),
+        "gain_error": error,
+        "z": z,
+        "log_bayes_factor": log_bayes_factors(table).double().sum(0).cpu().numpy(),
+        "log_bayes_factor_error": np.zeros(entries),
+        "posterior": (table.posterior.T @ table.masks).mean(0).cpu().numpy(),
+        "prior": (prior.T @ table.masks).mean(0).cpu().numpy(),
+    }
+
+
+def _of_draws(result: FitResult, x: Tensor) -> dict[str, np.ndarray]:
+    """The columns of :func:`feature_evidence` by draws of masks and the means of their laws."""
+    masks = getattr(result.guides[0], "masks", ())
+    if not masks:
+        raise ValueError("the fit has no draws of masks: fit it with inference=MaskGibbs(…)")
+    laws = []
+    for _ in range(PRIOR_DRAWS):
+        sites = sites_of_run(result.model, (x[:1], None))
+        if beside := [name for name, site in sites.items() if site.observed]:
+            raise ValueError(
+                f"{beside}, observed without y, weigh the masks' prior: list the masks"
+            )
+        means = [sites[n].distribution.mean.expand_as(sites[n].value).flatten() for n in masks]
+        laws.append(torch.cat(means).double().cpu().numpy())
+    drawn = [torch.cat([g.sites[n].flatten(1) for n in masks], 1) for g in result.guides]
+    z = torch.stack(drawn).double().cpu().numpy()
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ess = arviz_library().ess({"z": z}, method="mean")["z"].values
+        p, prior = z.mean((0, 1)), np.mean(laws, 0)
+        of_prior = np.std(laws, 0, ddof=1) / np.sqrt(PRIOR_DRAWS) / (prior * (1.0 - prior))
+        return {
+            "gain": np.log1p(-prior) - np.log1p(-p),
+            "gain_error": np.full(len(p), np.nan),
+            "z": np.full(len(p), np.nan),
+            "log_bayes_factor": logit(p) - logit(prior),
+            "log_bayes_factor_error": np.sqrt(1.0 / (ess * p * (1.0 - p)) + of_prior**2),
+            "posterior": p,
+            "prior": prior,
+        }
 
 
 def _conditional(table: MaskTable, value: float) -> Tensor:
     """log p(y | x, z_g = value), `(B, G)`; NaN where the prior has no such mask."""
     columns = []
     for entry in range(table.masks.shape[-1]):
-        own = table.masks[:, entry] == value
-        prior = torch.logsumexp(table.log_prior[own], 0)
-        joint = torch.logsumexp((table.log_prior + table.log_likelihood)[own], 0)
+        chosen = table.masks[:, entry] == value
+        prior = torch.logsumexp(table.log_prior[chosen], 0)
+        joint = torch.logsumexp((table.log_prior + table.log_likelihood)[chosen], 0)
         columns.append(torch.where(prior.isneginf(), torch.nan, joint - prior))
     return torch.stack(columns, -1)
