@@ -116,7 +116,8 @@ def explain(
     which has a bias of order 1/L: `weight_ess` says on how many masks it stands, and the weights
     can be trusted where `weight_pareto_k` is below .7. With `proposals=math.inf` all masks are
     listed, and masks, E[z | x, y] and log p(y | x) are exact, or where imputations are random
-    within the error of K of them for each mask.
+    within the error of K of them for each mask. A `poutine.scale` tempers what is
+    learned, and not these densities.
 
     Groups, with B rows, G mask entries, C classes, D = `draws`; the attribute `draws` of each says
     what its draws are:
@@ -147,7 +148,8 @@ def explain(
       `held_out=True`, every draw has the log-density of the mean over all draws, so that these give
       the log score of the rows; replicates with `row_weights="dirichlet"` keep a value each.
     - `sample_stats`: E[z | x] (chain, row, feature), of the distribution where it states its mean,
-      else the mean of the draws (attribute `source`), as `selection_probability`, of soft masks
+      averaged over draws of other latents of the particle that it depends on, else the mean of the
+      draws (attribute `source`), as `selection_probability`, of soft masks
       `mask_mean`, of signed contributions `attribution`. With y, E[z | x, y] under the same name
       and `_given_y`; `log_evidence` (chain, row), log 1/(LK) Σ w in nats; `weight_ess` (chain,
       row), (Σ w)² / Σ w² over masks; `weight_pareto_k` (chain, row), k̂ of Pareto-smoothed
@@ -169,8 +171,9 @@ def explain(
 
     A mask outside every plate is of all rows, dims (chain, draw, feature); one in another plate at
     dim −1 of its entries, (chain, draw, group, feature); coins in a plate that is neither of rows
-    nor of a mask are the entries of a mask of all rows, (chain, draw, plate). Such masks stand in
-    `posterior`, all rows are drawn at once, and `log_likelihood` is log p(y | x, θ_d, z_d). Up to
+    nor of a mask are the entries of a mask of all rows, (chain, draw, plate), at dim −4 those of a
+    mask of what else they are in. Masks that rows share stand in `posterior`, all rows are drawn at
+    once, and `log_likelihood` is log p(y | x, θ_d, z_d). Up to
     4,096 masks are summed out exactly: of all rows, of a group given these, of a row given both. Of
     more, 4,096 are proposed from their prior, and `weight_pareto_k`, by the plate's entries, says
     whether that will do. Where all rows are observed as one event beside masks of rows or groups,

@@ -17,7 +17,7 @@ from torch import Tensor
 from lexppl.distributions.support import lists_labels
 from lexppl.effects import LABEL_PLATE
 from lexppl.explanation.reading.masks import BY_GUIDE
-from lexppl.inference.mask_plates import MaskList, MaskTree, plate_of
+from lexppl.inference.mask_plates import MaskList, MaskTree, plate_of, refuse_nan
 from lexppl.inference.objective.dependence import RESPONSE, is_response
 from lexppl.inference.objective.program import ParticleTrace, Site, of_first_particle, row_marginals
 
@@ -490,9 +490,5 @@ def _weights(
         counts[at_level] = particles
         weights = list(tree.log_weights(run, counts, imputations))
         weights[at_level] = weights[at_level] - math.log(particles)
-    if bool(weights[0].isnan().any()):
-        raise FloatingPointError(
-            "importance weights of some rows are NaN; look for rows far from those of the fit, or "
-            "a response outside the support of its distribution"
-        )
+    refuse_nan(weights[0])
     return counts, weights

@@ -224,10 +224,7 @@ def read_mask(run: ParticleTrace) -> Tensor:
     """The first mask of a run, `(L, B, G)`."""
     masks = [s.value for s in run.mask_sites if len(s.distribution.event_shape) == 1]
     if not masks:
-        raise ValueError(
-            "the program has no mask of event shape (G,) to read: read its latents by name, as by "
-            "lambda run: run.sites[name].value"
-        )
+        raise ValueError("the program has no mask of event shape (G,): read its latents by name")
     return torch.as_tensor(masks[0])
 
 

@@ -4,7 +4,7 @@ p(y) = Σ_s p(s) Π_j Σ_z p(z_j = z | s) Π_{n in j} Σ_u p(u_n = u | s, z) p(y
 """
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -32,6 +32,8 @@ MOST_CHECKED = 4_096  # Joint values with which a tree is checked, and all that 
 MOST_DRAWN = 512  # Joint values that are drawn, where there are more
 FEW_VALUES, FEW_SHIFTS = 5, 2  # Values of each latent, and shifts of them, where values are drawn
 
+DRAWN = "draw them, by masks=L or proposals=L"
+
 Again = Callable[[int, Draw], ParticleTrace]  # Another run with so many masks, and these values
 Index = list[Tensor]  # By plate the place of a value in the list of each entry, `(M, E or 1)`
 
@@ -47,14 +49,13 @@ def is_random(site: Site) -> bool:
     return not (site.observed or site.is_deterministic or is_point(site.distribution))
 
 
-def refuse_scaled(sites: Iterable[Site]) -> None:
-    """Refuse a density with a scale, which stands before the log in the bound."""
-    for site in sites:
-        if not bool((torch.as_tensor(site.scale) == 1.0).all()):
-            raise ValueError(
-                f"scaled site {site.name!r} has no posterior: leave poutine.scale, and plates of a "
-                "part of the rows, out; a power s is pyro.factor(name, (s - 1) * log_prob)"
-            )
+def refuse_nan(log_weights: Tensor) -> None:
+    """Refuse weights that are no numbers."""
+    if bool(log_weights.isnan().any()):
+        raise FloatingPointError(
+            "importance weights of some rows are NaN; look for missing values, rows far from those "
+            "of the fit, or a response outside the support of its distribution"
+        )
 
 
 def entry_log_prob(site: Site, listed: bool = False) -> Tensor:
@@ -405,7 +406,7 @@ class MaskList(ListedLatents):
         if not sites:
             raise ValueError(f"the masks {list(tree.levels)} are not random")
         apart = {site.name: {-1} if tree.levels[site.name] else set() for site in sites}
-        super().__init__(run, sites, most=most, instead="draw them", apart=apart)
+        super().__init__(run, sites, most=most, instead=DRAWN, apart=apart)
         by_level = [1] * len(tree.plates)
         for site in sites:
             level, shape = tree.levels[site.name], site.distribution.batch_shape

@@ -220,6 +220,7 @@ REFUSED_FRAMES: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"a": [1, 2], "y": ["u", "u"]}, {}, "target 'y' has one class only: every row is 'u'"),
     ({"a": [1, 2], "y": [2, 2]}, {}, "target 'y' has one class only: every row is '2'"),
     ({"a": [1, 2], "y": [2.5, 2.5]}, {}, "target 'y' is constant: 2.5"),
+    ({"a": [1, 2], "y": [1e9 + 0.5, 1e9 + 1.5]}, {}, "too close to each other for torch.float32"),
     ({"a": [1, 2], "y": [0, 1]}, {"task": "ranking"}, "task must be.*it is 'ranking'"),
     ({"a": [1, 2], "y": ["u", "v"]}, {"task": "regression"}, "'y' must hold numbers; 2 .*'u'"),
     ({"a": [1, 2], "y": [0, 1]}, {"standardise_target": True}, "standardise_target is for regr"),

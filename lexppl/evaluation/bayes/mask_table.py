@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,10 +26,11 @@ from lexppl.evaluation.bayes.simulated import (
 )
 from lexppl.extras import arviz_library
 from lexppl.inference.contexts import keep_parameters_local, seeded
-from lexppl.inference.mask_plates import MaskList, MaskTree, refuse_scaled
+from lexppl.inference.mask_plates import MaskList, MaskTree, refuse_nan
 from lexppl.inference.objective.dependence import match_program, observed_without_y
 from lexppl.inference.objective.listed_latents import is_point
 from lexppl.inference.objective.program import ParticleProgram, ParticleTrace, log_weight_of
+from lexppl.inference.objective.site import Site
 from lexppl.inference.posterior.global_draws import Samples
 from lexppl.inference.posterior.global_latents import sites_of_run
 from lexppl.inference.predictive import LARGEST_TENSOR, LEAST_WIDTH, drawing
@@ -138,7 +139,7 @@ def mask_table(
             "posterior has explain(program, x, y)"
         )
     likelihood = by_mask(run)
-    _refuse_nan(likelihood)
+    refuse_nan(likelihood)
     prior = listed.log_prior(run).expand_as(likelihood)
     if beside:
         log_beside = by_mask(run.weighing(beside))
@@ -203,7 +204,7 @@ def _refuse_unobserved(run: ParticleTrace, beside: Collection[str]) -> None:
     for site in weighted:
         if LABEL_PLATE in site.plate_names:
             raise ValueError(f"site {site.name!r} expects over labels; give labels")
-    refuse_scaled(weighted)
+    _refuse_scaled(weighted)
 
 
 def _row_likelihood(
@@ -227,6 +228,15 @@ def _row_likelihood(
         return by_row(log_weight_of(terms))
     log_beside = run.weighing(beside).log_weight
     return by_row(run.log_weight) - (0.0 if log_beside is None else by_row(log_beside))
+
+
+def _refuse_scaled(sites: Iterable[Site]) -> None:
+    for site in sites:
+        if not bool((torch.as_tensor(site.scale) == 1.0).all()):
+            raise ValueError(
+                f"scaled site {site.name!r} has no posterior: leave poutine.scale, and plates of a "
+                "part of the rows, out; a power s is pyro.factor(name, (s - 1) * log_prob)"
+            )
 
 
 def row_log_likelihood(
@@ -284,16 +294,8 @@ def row_log_likelihood(
             _, first, _ = _first_run(model, x, y, at)
             particles = len(MaskList(first, tree, DEFAULT_LIMIT))
         found = _at_all(at_draw, samples, len(x) * imputations * particles)
-        _refuse_nan(found)
+        refuse_nan(found)
         return found
-
-
-def _refuse_nan(log_likelihood: Tensor) -> None:
-    if bool(log_likelihood.isnan().any()):
-        raise FloatingPointError(
-            "log p(y | x) is NaN: x or y has values that are missing, or outside the support of "
-            "its distribution"
-        )
 
 
 TREES = 64  # Draws of the latents that rows share at which a program's plates are looked at
@@ -332,7 +334,7 @@ def log_prior(model: Callable[..., Any], x: Tensor, y: Tensor, samples: Samples)
                 f"the program's latents outside mask_particles() are {[*shared, *missing]}; "
                 f"{missing} are missing and {unknown} are none of them"
             )
-        refuse_scaled(sites[name] for name in shared)
+        _refuse_scaled(sites[name] for name in shared)
         terms = [sites[name].log_prob().sum() for name in shared]
         return torch.stack(terms).sum() if terms else x.new_zeros(())
 
