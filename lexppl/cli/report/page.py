@@ -16,7 +16,7 @@ from lexppl.choices.methods import METHODS
 from lexppl.choices.settings import NETWORK
 from lexppl.cli.image_text_rows import written_words
 from lexppl.cli.options.plan_options import law_of
-from lexppl.cli.report.charts import SHOWN_ROWS, dial_figure, fit_figures, rows_figures
+from lexppl.cli.report.charts import SHOWN_ROWS, dial_figure, history_figure, rows_figures
 from lexppl.cli.report.data import Report, RowsReport, TableReport
 from lexppl.cli.report.dial import dial_data
 from lexppl.cli.report.image_text_parts import image_parts, text_parts
@@ -87,7 +87,6 @@ def write_report(report: Report, path: Path) -> None:
 def _shared(report: Report, folder: Path) -> dict[str, Any]:
     """Context of the templates for rows of any kind."""
     data, scores, entries = report.source.data, report.judgement.scores, report.entries
-    figure = "R²" if data.class_names is None else "accuracy"
     head, rows = score_cells(scores, entries)
     return {
         "version": importlib.metadata.version("lexppl"),
@@ -104,9 +103,7 @@ def _shared(report: Report, folder: Path) -> dict[str, Any]:
         "classes_scored": len(data.class_names or ()),
         "judged": any(row.who.startswith("EVAL-X") for row in scores),
         "entries": entries,
-        "figure": figure,
-        "curve": report.judgement.curve,
-        "pictures": fit_figures(report.judgement.curve, report.result.history, figure),
+        "history": history_figure(report.result.history),
         "validated": bool(np.isfinite(report.result.history.valid).any()),
         "black_box": report.options.black_box,
         "command": shlex.join(report.command),
