@@ -1,54 +1,67 @@
-"""Spike and slab by MaskGibbs: inclusion against closed forms, copies, and a chain by hand.
+"""Spike and slab by MaskGibbs: inclusion against closed forms, long chains and other samplers.
 
     python benchmarks/mask_gibbs.py
-    python benchmarks/mask_gibbs.py --figures logistic --sweeps 3000
+    python benchmarks/mask_gibbs.py --figures "logistic 7" --samplers MaskGibbs Polya-Gamma NumPyro
     python benchmarks/mask_gibbs.py --small            # to see that it runs
 
 *integrated*, *sampled*: a normal regression of 12 columns and 25 rows, slopes integrated out by the
 program or sampled, against the sum over 4,096 masks. *copies*: the same with 10 columns and 80
 rows, two of them the same column. *logistic*: 300 rows of 30 columns, two of which correlate at
-.95, slab sd 1 or 7, two chains and beside them a chain by hand (`by_hand`), which shares no code:
-flips with slopes from a Laplace approximation along one column, and swaps by correlation.
+.95, slab sd 1 or 7; *wide*: 40 rows of 200 columns, slopes integrated out: against the mean of
+exact conditionals over a long Gibbs chain (`mask_references.py`). *wide* also has the exact
+conditionals of MaskGibbs' own masks. NumPyro's `DiscreteHMCGibbs` (`pip install numpyro`) and a
+Gibbs sampler by Pólya-Gamma variables take the program of *logistic*. Errors are of the draws and
+of the reference; effective draws are the fewest of any entry of probability .05 to .95, and a
+second is one of the processor.
 """
 
 import argparse
-import itertools
 import math
 import time
 import warnings
-from functools import partial
+from functools import cache, partial
 
 import arviz
 import numpy as np
 import pyro
 import pyro.distributions as dist
 import torch
+from mask_references import (
+    by_enumeration,
+    linear_chain,
+    linear_conditionals,
+    logistic_chain,
+    numpyro_chain,
+)
 from pyro.infer import NUTS
 from record import Records, options_of, timed
-from scipy.special import expit, softmax
-from scipy.stats import norm
+from scipy.special import expit
 
 from lexppl.effects import mask_particles
 from lexppl.inference import MaskGibbs, SamplerWarning, fit
 
-FIGURES = ("integrated", "sampled", "copies", "logistic 1", "logistic 7")
+FIGURES = ("integrated", "sampled", "copies", "logistic 1", "logistic 7", "wide")
+SAMPLERS = ("MaskGibbs", "Polya-Gamma", "NumPyro")
 KEPT, SLAB, NOISE = 0.3, 1.0, 0.8
 
 
 def line(**record):
     numbers = {n: v for n, v in record.items() if isinstance(v, float)}
-    return f"{record['figure']:12s} " + " ".join(f"{n} {v:.3f}" for n, v in numbers.items())
+    return f"{record['figure']} {record['sampler']}: " + " ".join(
+        f"{n} {v:.3f}" for n, v in numbers.items()
+    )
 
 
 def coins(x, kept):
     return dist.Bernoulli(x.new_full((x.shape[-1],), kept)).to_event(1)
 
 
-def integrated(x, y=None):
+def integrated(x, y=None, kept=KEPT):
     with mask_particles():
-        z = pyro.sample("mask", coins(x, KEPT))
-        kept = x * z.unsqueeze(-2)
-        covariance = NOISE**2 * torch.eye(len(x), dtype=x.dtype) + SLAB**2 * kept @ kept.mT
+        z = pyro.sample("mask", coins(x, kept))
+        products = (x.mT.unsqueeze(-1) * x.mT.unsqueeze(-2)).flatten(1)
+        signal = (z @ products).unflatten(-1, (len(x), len(x)))
+        covariance = NOISE**2 * torch.eye(len(x), dtype=x.dtype) + SLAB**2 * signal
         pyro.sample("y", dist.MultivariateNormal(x.new_zeros(len(x)), covariance), obs=y)
 
 
@@ -74,27 +87,12 @@ def logistic(slab):
     return program
 
 
-def regression(rows, columns, seed):
+def regression(rows, columns, seed, few=None):
     draw = np.random.default_rng(seed)
     x = draw.normal(size=(rows, columns))
     slopes = np.where(np.arange(columns) % 3 == 0, 0.6, 0.0)
+    slopes[slice(few and 3 * few, None)] = 0.0
     return x, x @ slopes + NOISE * draw.normal(size=rows)
-
-
-def by_enumeration(x, y):
-    """Inclusion probabilities by the normal equations of every mask."""
-    masks = np.array(list(itertools.product((0, 1), repeat=x.shape[1])), dtype=bool)
-    log_p = []
-    for mask in masks:
-        own, size = x[:, mask], mask.sum()
-        precision = own.T @ own / NOISE**2 + np.eye(size) / SLAB**2
-        mean = np.linalg.solve(precision, own.T @ y / NOISE**2)
-        log_p.append(
-            norm.logpdf(y, 0, NOISE).sum()
-            + 0.5 * (mean @ precision @ mean - np.linalg.slogdet(precision)[1])
-            + size * (math.log(KEPT) - math.log(1 - KEPT) - math.log(SLAB))
-        )
-    return softmax(log_p) @ masks
 
 
 def labels(rows, columns, seed):
@@ -106,130 +104,105 @@ def labels(rows, columns, seed):
     return x, (draw.random(rows) < expit(x @ slopes + 0.3)).astype(float)
 
 
-def by_hand(x, y, slab, sweeps, seed=0):
-    """Inclusion probabilities of the logistic program, one column after another."""
-    rows, columns = x.shape
-    draw, kept = np.random.default_rng(seed), 5 / columns
-    near = abs(np.corrcoef(x.T)) ** 4 + 1e-3
-    square = x**2
+def problem(figure):
+    """Columns, responses, the program, and its prior probability, slab and noise."""
+    if figure.startswith("logistic"):
+        x, y = labels(300, 30, 0)
+        slab = float(figure.split()[1])
+        return x, y, logistic(slab), (5 / 30, slab)
+    if figure == "wide":
+        x, y = regression(40, 200, 0, few=4)
+        return x, y, partial(integrated, kept=5 / 200), (5 / 200, SLAB, NOISE)
+    x, y = regression(80, 10, 0) if figure == "copies" else regression(25, 12, 0)
+    if figure == "copies":
+        x[:, 1] = x[:, 0]
+    return x, y, sampled if figure == "sampled" else integrated, (KEPT, SLAB, NOISE)
 
-    def log_p(eta):
-        return y @ eta - np.logaddexp(0, eta).sum()
 
-    def laplace(rest, own, squared, sd, b=0.0):
-        for _ in range(6):
-            p = expit(rest + b * own)
-            bend = squared @ (p * (1 - p)) + 1 / sd**2
-            b = b + max(-1.0, min(1.0, (own @ (y - p) - b / sd**2) / bend))
-        p = expit(rest + b * own)
-        return b, 1 / math.sqrt(squared @ (p * (1 - p)) + 1 / sd**2)
+@cache
+def reference(figure, sweeps):
+    """Inclusion probabilities, and the variances of their errors, by the mean of conditionals over
+    a chain, or exact."""
+    x, y, _, law = problem(figure)
+    if figure not in ("logistic 1", "logistic 7", "wide"):
+        return by_enumeration(x, y, *law), 0.0
+    chain = linear_chain if figure == "wide" else logistic_chain
+    given = chain(x, y, *law, sweeps=sweeps, seed=1)[1]
+    return given.mean(0), given.var(0) / effective(given[None])
 
-    def log_normal(b, mean, sd):
-        return -0.5 * ((b - mean) / sd) ** 2 - math.log(sd)
 
-    def taken(ratio):
-        return math.log(draw.random()) < ratio
+def drawn(run, x, y, program, law):
+    """Draws of masks `(C, S, G)`, and shares of moves that were taken."""
+    sweeps, chains, warmup = run["sweeps"], run["chains"], max(20, run["sweeps"] // 6)
+    if run["sampler"] == "NumPyro":
+        return numpyro_chain(x, y, *law, sweeps, warmup, chains), {}
+    if run["sampler"] == "Polya-Gamma":
+        each = [logistic_chain(x, y, *law, sweeps, seed=chain)[0] for chain in range(chains)]
+        return np.stack(each), {}
+    kernel = partial(NUTS, max_tree_depth=5)
+    sampler = MaskGibbs(kernel, samples=sweeps, warmup=warmup, chains=chains)
+    rows = torch.tensor(x), torch.tensor(y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SamplerWarning)
+        result = fit(program, rows, inference=sampler, progress=False)
+    z = np.stack([guide.sites["mask"].numpy() for guide in result.guides])
+    names = ("flip_acceptance", "swap_acceptance", "masks_changed")
+    return z, {name: float(result.sampler.sample_stats[name].mean()) for name in names}
 
-    z, slope, level = np.zeros(columns, dtype=bool), np.zeros(columns), 0.0
-    eta, counts, odds = np.zeros(rows), np.zeros(columns), math.log(kept) - math.log(1 - kept)
-    for sweep in range(sweeps + sweeps // 5):
-        mean, sd = laplace(eta - level, np.ones(rows), np.ones(rows), 3.0)
-        new = mean + sd * draw.normal()
-        ratio = (
-            log_p(eta - level + new) - log_p(eta) + log_normal(new, 0, 3) - log_normal(level, 0, 3)
-        )
-        if taken(ratio + log_normal(level, mean, sd) - log_normal(new, mean, sd)):
-            level, eta = new, eta - level + new
-        for j in draw.permutation(columns):
-            own, rest = x[:, j], eta - z[j] * slope[j] * x[:, j]
-            mean, sd = laplace(rest, own, square[:, j], slab)
-            out, b = log_p(rest), mean + sd * draw.normal()
 
-            def inside(b, rest=rest, own=own, mean=mean, sd=sd):
-                weight = log_normal(b, 0, slab) - log_normal(b, mean, sd)
-                return log_p(rest + b * own) + odds + weight
-
-            if z[j]:
-                if taken(out - inside(slope[j])):
-                    z[j], eta = False, rest
-                elif taken(inside(b) - inside(slope[j])):
-                    slope[j], eta = b, rest + b * own
-            elif taken(inside(b) - out):
-                z[j], slope[j], eta = True, b, rest + b * own
-        if z.any() and not z.all():
-            i = draw.choice(np.flatnonzero(z))
-            off = np.flatnonzero(~z)
-            j = draw.choice(off, p=near[i, off] / near[i, off].sum())
-            back = near[j, off].sum() - near[j, j] + near[j, i]
-            ratio = math.log(near[j, i] / back) - math.log(near[i, j] / near[i, off].sum())
-            rest = eta - slope[i] * x[:, i]
-            here, there = (laplace(rest, x[:, k], square[:, k], slab) for k in (i, j))
-            b = there[0] + there[1] * draw.normal()
-            ratio += log_p(rest + b * x[:, j]) + log_normal(b, 0, slab) - log_normal(b, *there)
-            ratio += log_normal(slope[i], *here) - log_normal(slope[i], 0, slab) - log_p(eta)
-            if taken(ratio):
-                z[i], z[j], slope[j], eta = False, True, b, rest + b * x[:, j]
-        if sweep >= sweeps // 5:
-            counts += z
-    return counts / sweeps
+def effective(values):
+    """Effective draws `(G,)` of chains `(C, S, G)`, none of an entry that never moves."""
+    values = values.astype(float)
+    ess = arviz.ess({"value": values}, method="mean")["value"].values
+    return np.where(np.ptp(values, (0, 1)) > 0, ess, 0.0)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--figures", nargs="+", choices=FIGURES, default=FIGURES)
+    parser.add_argument("--samplers", nargs="+", choices=SAMPLERS, default=["MaskGibbs"])
     parser.add_argument("--sweeps", type=int, default=3000, help="of a chain")
     parser.add_argument("--chains", type=int, default=2)
-    parser.add_argument(
-        "--reference", type=int, default=100_000, help="sweeps of the chain by hand"
-    )
-    few = {"sweeps": 20, "reference": 20, "figures": ("integrated", "copies", "logistic 1")}
+    parser.add_argument("--reference", type=int, default=100_000, help="sweeps of its chain")
+    few = {
+        "sweeps": 20,
+        "reference": 200,
+        "figures": ("integrated", "copies", "logistic 1", "wide"),
+    }
     options = options_of(parser, few)
-    records = Records("mask_gibbs", ("figure", "sweeps", "chains"), line, options)
+    records = Records("mask_gibbs", ("figure", "sampler", "sweeps", "chains"), line, options)
     common = {"sweeps": options.sweeps, "chains": options.chains}
-    for run in records.due({"figure": f, **common} for f in options.figures):
-        figure = run["figure"]
-        slab = float(figure.split()[1]) if figure.startswith("logistic") else SLAB
-        if figure.startswith("logistic"):
-            x, y = labels(300, 30, 0)
-            program = logistic(slab)
-        else:
-            x, y = regression(80, 10, 0) if figure == "copies" else regression(25, 12, 0)
-            if figure == "copies":
-                x[:, 1] = x[:, 0]
-            program = integrated if figure == "integrated" else sampled
-        sampler = MaskGibbs(
-            partial(NUTS, max_tree_depth=5),
-            samples=options.sweeps,
-            warmup=max(20, options.sweeps // 6),
-            chains=options.chains,
-        )
-        with records.run(run) as record, warnings.catch_warnings():
-            warnings.simplefilter("ignore", SamplerWarning)
-            rows, begun = (torch.tensor(x), torch.tensor(y)), time.process_time()
+    wanted = [(f, s) for f in options.figures for s in options.samplers]
+    for run in records.due({"figure": f, "sampler": s, **common} for f, s in wanted):
+        x, y, program, law = problem(run["figure"])
+        with records.run(run) as record:
+            begun = time.process_time()
             with timed(record):
-                result = fit(program, rows, inference=sampler, progress=False)
+                z, stats = drawn(run, x, y, program, law)
             record["cpu_seconds"] = time.process_time() - begun
-            z = np.stack([guide.sites["mask"].numpy() for guide in result.guides])
-            stats, inclusion = result.sampler.sample_stats, z.mean(1)
-            ess = arviz.ess({"z": z}, method="mean")["z"].values
-            for name in ("flip_acceptance", "swap_acceptance", "masks_changed"):
-                record[name] = float(stats[name].mean())
-            if figure == "copies":
+            record |= stats
+            expected, variance = reference(run["figure"], options.reference)
+            record["reference"] = options.reference
+            if run["figure"] == "copies":
                 record["pair"] = float(z[..., :2].any(-1).mean(1).min())
-                record["copy"] = float(abs(inclusion[:, :2] - 0.5).max())
-            if figure.startswith("logistic"):
-                expected = by_hand(x, y, slab, options.reference)
-                record["reference"] = options.reference
-            else:
-                expected = by_enumeration(x, y)
-            off = abs(inclusion.mean(0) - expected)
-            error = np.sqrt(expected * (1 - expected) / ess)
+                record["copy"] = float(abs(z.mean(1)[:, :2] - 0.5).max())
+            if run["figure"] == "wide":
+                given = linear_conditionals(x, y, *law, z.reshape(-1, z.shape[-1]))
+                record["off_conditionals"] = float(abs(given.mean(0) - z.mean((0, 1))).max())
+            inclusion, ess = z.mean((0, 1)), effective(z)
+            with np.errstate(divide="ignore"):
+                error = np.sqrt(expected * (1 - expected) / ess + variance)
+            off, open_ = abs(inclusion - expected), abs(expected - 0.5) < 0.45
+            least = float(ess[open_].min())
             record |= {
-                "ess": float(np.nanmin(ess)),
-                "between": float(np.ptp(inclusion, 0).max()),
+                "ess": least,
+                "per_second": least / record["cpu_seconds"],
+                "between": float(np.ptp(z.mean(1), 0).max()),
                 "off": float(off.max()),
-                "largest_z": float(np.nanmax(off / error)),
-                "inclusion": inclusion.mean(0).tolist(),
+                "error": float(error[off.argmax()]),
+                "largest_z": float((off / error).max()),
+                "error_of_reference": float(np.sqrt(np.max(variance))),
+                "inclusion": inclusion.tolist(),
                 "expected": expected.tolist(),
             }
 

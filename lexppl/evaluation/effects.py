@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 from torch import Tensor
 
-from lexppl.argument_checks import int_at_least, int_between, shaped
+from lexppl.argument_checks import int_at_least, int_between, one_of, shaped
 from lexppl.evaluation.feature_groups import FeatureGroups
 from lexppl.explanation.explained_rows import known_sites
 from lexppl.explanation.names import entry_names as names_of
@@ -140,6 +140,15 @@ class FeatureEffects:
     kept: Tensor
     entry_names: tuple[str, ...]
     class_names: tuple[str, ...] | None
+
+    def of(self, feature: str) -> Array:
+        """Effects of one feature over the draws of all replicates that keep it, `(N, C)`; NaN in
+        rows where no draw does."""
+        one_of(self.entry_names, "feature", feature)
+        g = self.entry_names.index(feature)
+        each, kept = (part.detach().double().cpu().numpy() for part in (self.effects, self.kept))
+        effect, share = _pooled(each[:, :, g], kept[:, :, g, None])
+        return np.where(share > 0, effect, np.nan)
 
 
 def feature_effects(

@@ -121,10 +121,24 @@ def test_directions_are_those_of_the_saved_explainer(results):
     # The rarer label is low.
     picture, _, ranking = page_of(results).partition("What matters")
     assert "direction (low)" in ranking
-    line = re.search(r'<th scope="row">age<.*?</tr>', picture, re.DOTALL).group(0)
+    line = re.search(r'<th scope="row">age <.*?</tr>', picture, re.DOTALL).group(0)
     assert "↓ less “low” where high" in line
     line = re.search(r'<th scope="row">age<.*?</tr>', ranking, re.DOTALL).group(0)
     assert "↓\xa0−0." in line
+
+
+def test_dependence_is_shown_of_the_first_three_features_that_are_kept(results, of_classes):
+    for folder, labels in ((results, ()), (of_classes, ("high", "low", "middle"))):
+        page = page_of(folder)
+        ranked = pd.read_csv(folder / "importance.csv")["feature"]
+        kept = pd.read_csv(folder / "directions.csv").groupby("feature")["kept"].max()
+        expected = [name for name in ranked if kept[name] >= 3.0][:3]
+        pictures = re.findall(r'aria-label="Effect of (.*?) on the pred.*?</svg>', page, re.DOTALL)
+        assert pictures == expected and "<h2>Which way, by value</h2>" in page
+        first = re.search(r'aria-label="Effect of .*?</svg>', page, re.DOTALL).group(0)
+        texts = re.findall(r"<text[^>]*>(.*?)</text>", first)
+        height = "each label" if labels else "low"
+        assert f"effect on the log-odds of {height}" in texts and set(labels) <= set(texts)
 
 
 def test_rows_that_are_asked_for_add_up(results, capsys):
@@ -266,5 +280,5 @@ def test_pictures_are_of_the_posterior(results):
     assert f">50 of {count} rows, similar ones together<" in heat
     # Points and cells are pixels; what is read is text, in the colours of the page.
     assert swarm.count("<image") == heat.count("<image") == 2  # and the colours beside them
-    assert ">most important first<" in page and ">training, schedules as they stood<" in page
+    assert ">training, schedules as they stood<" in page
     assert "var(--ink)" in swarm and "<metadata" not in page

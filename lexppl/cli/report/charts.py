@@ -6,15 +6,18 @@ import numpy as np
 from markupsafe import Markup
 
 from lexppl.cli.report.data import TableReport
+from lexppl.evaluation.effects import LEAST_KEPT
 from lexppl.evaluation.penalty_path import PenaltyPath
+from lexppl.explanation.reading.feature_values import feature_values
 from lexppl.inference.training.result import History
 from lexppl.plots.fits import plot_history
-from lexppl.plots.importance import plot_heatmap
+from lexppl.plots.importance import plot_dependence, plot_heatmap
 from lexppl.plots.rows import plot_beeswarm
 from lexppl.plots.style import BLUE, INK, as_svg, new_figure, plain
 
 WIDTH = 4.9  # Of a figure in inches
 SWARM_FEATURES, SHOWN_ROWS = 12, 50
+DEPENDENCE_FEATURES, DEPENDENCE_ROWS = 3, 300
 
 
 def rows_figures(report: TableReport) -> dict[str, Markup | None]:
@@ -31,6 +34,23 @@ def rows_figures(report: TableReport) -> dict[str, Markup | None]:
     heat_map = plot_heatmap(report.posterior, SHOWN_ROWS, order, WIDTH)
     name = f"Heat map of rows by features: {report.kind.meaning}"
     return {"swarm": swarm, "rows": as_svg(heat_map, name)}
+
+
+def dependence_figures(report: TableReport) -> list[Markup]:
+    """Effects of the first features that some rows keep, against their values."""
+    effects = report.details.effects
+    if effects is None:
+        return []
+    kept = dict(zip(effects.entry_names, effects.kept.mean(0).sum(0).tolist(), strict=True))
+    posterior = report.posterior.isel(row=slice(effects.kept.shape[1]))
+    known, figures = feature_values(posterior), []
+    names = [n for n in map(str, report.ranking.index) if n in known and kept[n] >= LEAST_KEPT]
+    for name in names[:DEPENDENCE_FEATURES]:
+        figure = plot_dependence(posterior, name, DEPENDENCE_ROWS, WIDTH, effects=effects)
+        for points in figure.axes[0].collections:
+            points.set_rasterized(True)
+        figures.append(as_svg(figure, f"Effect of {name} on the prediction, by its value"))
+    return figures
 
 
 def history_figure(history: History) -> Markup | None:
