@@ -181,7 +181,7 @@ class Kept(RowsRun):
     def judged(self):
         own = judge_explainer(self.result, self.source, self.options.seed, self.masks)
         full = score_full(self.fit_full(), self.source)
-        return Judgement((own, judge_base_rate(self.source), full), None), None
+        return Judgement((own, judge_base_rate(self.source), full)), None
 
     def write(self, folder, report):
         self.shown = report

@@ -24,7 +24,6 @@ from lexppl.cli.results.scores import (
     PREDICTED_MASKS,
     Judgement,
     ScoreRow,
-    SizeCurve,
     judge_base_rate,
     judge_by_evalx,
     judge_explainer,
@@ -263,15 +262,15 @@ class ExplainRun(ABC):
         scores: list[ScoreRow] = []
         early = "the scores were interrupted and are not complete"
         work = partial(self._scores, scores)
-        judge, curve = self.sections.run("", work, (None, None), early)
-        return Judgement(tuple(scores), curve), judge
+        judge = self.sections.run("", work, None, early)
+        return Judgement(tuple(scores)), judge
 
-    def _scores(self, scores: list[ScoreRow]) -> tuple[EvalX | None, SizeCurve | None]:
+    def _scores(self, scores: list[ScoreRow]) -> EvalX | None:
         source, seed, quiet = self.source, self.options.seed, self.options.quiet
         own = judge_explainer(self.result, source, seed, self.masks)
         scores += self.other_scores(own)
         if self.result.interrupted:
-            return None, None
+            return None
         show_progress("fitting a predictor that sees everything", quiet)
         full = self.fit_full()
         scores.append(score_full(full, source))
@@ -279,9 +278,8 @@ class ExplainRun(ABC):
         judge = self.fit_judge()
         if full.result.interrupted or judge.result.interrupted:
             raise KeyboardInterrupt
-        row, curve = judge_by_evalx(judge, self.result, source, seed, self.draws)
-        scores.append(row)
-        return judge, curve
+        scores.append(judge_by_evalx(judge, self.result, source, seed, self.draws))
+        return judge
 
     def _worded(self, messages: list[str]) -> list[str]:
         return [message.replace("features", self.entries) for message in messages]

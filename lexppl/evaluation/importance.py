@@ -157,7 +157,8 @@ class Importance:
         """
         found: dict[str, dict[str, float]] = {}
         for k, name in enumerate(self.groups.names):
-            members = np.array(self.groups.members[k])
+            if len(members := np.array(self.groups.members[k])) < 2:
+                continue
             places = len(self.groups.names) + members
             each = self.first[:, places]
             less, error = self._mean_and_error(self.first[:, [k]] - each, 0.0)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from scipy.stats import rankdata
 from torch import Tensor
 
 from lexppl.argument_checks import refuse_not_finite, shaped
@@ -195,7 +197,14 @@ def auroc(probabilities: Tensor, y: Tensor) -> float:
         1.0
     """
     classes = [1] if probabilities.shape[-1] == 2 else range(probabilities.shape[-1])
-    return _mean_over_labels("roc_auc_score", classes, probabilities, y)
+    return _mean_over_labels(_area, classes, probabilities, y)
+
+
+def _area(is_label: NDArray[np.bool_], p: NDArray[np.float64]) -> float:
+    """Mann and Whitney's U of the rows of a label, over the number of pairs with another row."""
+    count = int(is_label.sum())
+    more = rankdata(p)[is_label].sum() - count * (count + 1) / 2
+    return float(more / (count * (len(p) - count)))
 
 
 def average_precision(probabilities: Tensor, y: Tensor) -> float:
@@ -204,20 +213,20 @@ def average_precision(probabilities: Tensor, y: Tensor) -> float:
     classes: Sequence[int] = range(probabilities.shape[-1])
     if len(classes) == 2:
         classes = [0 if 2 * int((y == 0).sum()) < len(y) else 1]
-    return _mean_over_labels("average_precision_score", classes, probabilities, y)
+    from sklearn.metrics import average_precision_score  # noqa: PLC0415 - slow to import
+
+    return _mean_over_labels(average_precision_score, classes, probabilities, y)
 
 
 def _mean_over_labels(
-    metric: str, classes: Sequence[int], probabilities: Tensor, y: Tensor
+    metric: Callable[[Any, Any], float], classes: Sequence[int], probabilities: Tensor, y: Tensor
 ) -> float:
-    """The mean of a metric of scikit-learn's, of each label against the rest."""
-    from sklearn import metrics  # noqa: PLC0415 - slow to import
-
+    """The mean of a metric of each label against the rest."""
     shaped("y", y, shaped("probabilities", probabilities, "N C")[:1])
     refuse_not_finite("probabilities", probabilities)
     values, labels = probabilities.detach().cpu().double().numpy(), y.cpu().numpy()
     mixed = [c for c in classes if 0 < (labels == c).sum() < len(labels)]
-    by_label = [float(getattr(metrics, metric)(labels == c, values[:, c])) for c in mixed]
+    by_label = [float(metric(labels == c, values[:, c])) for c in mixed]
     return sum(by_label) / len(by_label) if by_label else math.nan
 
 

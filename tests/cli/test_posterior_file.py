@@ -68,7 +68,7 @@ except ImportError:
 def no_report(monkeypatch):
     monkeypatch.setattr("lexppl.cli.explain_command.write_report", lambda *_: None)
     monkeypatch.setattr(
-        "lexppl.cli.explain_command.ExplainRun.judged", lambda *_: (Judgement((), None), None)
+        "lexppl.cli.explain_command.ExplainRun.judged", lambda *_: (Judgement(()), None)
     )
     monkeypatch.setattr("lexppl.cli.explain_command.print_report", lambda *_: None)
     monkeypatch.setattr("lexppl.cli.explain_table.TableRun.gains", lambda *_: None)

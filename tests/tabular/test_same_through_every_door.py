@@ -56,7 +56,7 @@ def of_command_line(method, frame, target, folder, monkeypatch, *words):
     """E[z | x] of the rows that it holds out, and their numbers; the report is not what is asked
     about."""
     monkeypatch.setattr("lexppl.cli.explain_command.write_report", lambda *_: None)
-    nothing = Judgement((), None), None
+    nothing = Judgement(()), None
     monkeypatch.setattr("lexppl.cli.explain_command.ExplainRun.judged", lambda *_: nothing)
     monkeypatch.setattr("lexppl.cli.explain_command.print_report", lambda *_: None)
     frame[[*NUMBERS, "job", target]].to_csv(folder / "people.csv", index=False)

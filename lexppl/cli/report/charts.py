@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 from markupsafe import Markup
-from matplotlib.ticker import MaxNLocator
 
 from lexppl.cli.report.data import TableReport
-from lexppl.cli.results.scores import SizeCurve
 from lexppl.evaluation.effects import LEAST_KEPT
 from lexppl.evaluation.penalty_path import PenaltyPath
 from lexppl.explanation.reading.feature_values import feature_values
@@ -15,7 +13,7 @@ from lexppl.inference.training.result import History
 from lexppl.plots.fits import plot_history
 from lexppl.plots.importance import plot_dependence, plot_heatmap
 from lexppl.plots.rows import plot_beeswarm
-from lexppl.plots.style import BLUE, GREY, INK, as_svg, legend_outside, new_figure, plain
+from lexppl.plots.style import BLUE, INK, as_svg, new_figure, plain
 
 WIDTH = 4.9  # Of a figure in inches
 SWARM_FEATURES, SHOWN_ROWS = 12, 50
@@ -55,27 +53,11 @@ def dependence_figures(report: TableReport) -> list[Markup]:
     return figures
 
 
-def fit_figures(curve: SizeCurve | None, history: History, figure: str) -> dict[str, Markup | None]:
-    """Accuracy against k, and the loss by epoch."""
+def history_figure(history: History) -> Markup | None:
+    """The loss by epoch."""
     losses = "Training and validation" if np.isfinite(history.valid).any() else "Training"
     drawn = plot_history(history, WIDTH) if len(history) else None
-    return {
-        "sizes": None if curve is None else _sizes(curve, figure),
-        "history": None if drawn is None else as_svg(drawn, f"{losses} loss by epoch"),
-    }
-
-
-def _sizes(curve: SizeCurve, figure: str) -> Markup:
-    """Accuracy against k with its controls: as many features chosen at random, and all of them."""
-    drawn, axes = new_figure(WIDTH, 2.8)
-    axes.axhline(curve.everything, color=GREY, linestyle="--", label="all features")
-    axes.plot(curve.sizes, curve.at_random, "o-", color=GREY, label="as many at random")
-    axes.plot(curve.sizes, curve.ranked, "o-", color=BLUE, label="most important first")
-    axes.set(xlabel="features kept in each row, k", ylabel=f"{figure} of EVAL-X")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    plain(axes, grid="y")
-    legend_outside(drawn, WIDTH)
-    return as_svg(drawn, f"{figure} against the number of features kept")
+    return None if drawn is None else as_svg(drawn, f"{losses} loss by epoch")
 
 
 def dial_figure(path: PenaltyPath) -> Markup:

@@ -20,7 +20,7 @@ from lexppl.cli.report.charts import (
     SHOWN_ROWS,
     dependence_figures,
     dial_figure,
-    fit_figures,
+    history_figure,
     rows_figures,
 )
 from lexppl.cli.report.data import Report, RowsReport, TableReport
@@ -93,7 +93,6 @@ def write_report(report: Report, path: Path) -> None:
 def _shared(report: Report, folder: Path) -> dict[str, Any]:
     """Context of the templates for rows of any kind."""
     data, scores, entries = report.source.data, report.judgement.scores, report.entries
-    figure = "R²" if data.class_names is None else "accuracy"
     head, rows = score_cells(scores, entries)
     return {
         "version": importlib.metadata.version("lexppl"),
@@ -110,9 +109,7 @@ def _shared(report: Report, folder: Path) -> dict[str, Any]:
         "classes_scored": len(data.class_names or ()),
         "judged": any(row.who.startswith("EVAL-X") for row in scores),
         "entries": entries,
-        "figure": figure,
-        "curve": report.judgement.curve,
-        "pictures": fit_figures(report.judgement.curve, report.result.history, figure),
+        "history": history_figure(report.result.history),
         "validated": bool(np.isfinite(report.result.history.valid).any()),
         "black_box": report.options.black_box,
         "command": shlex.join(report.command),

@@ -128,7 +128,7 @@ def _without(line: pd.Series, is_response: bool) -> str:
     """How much worse rows are predicted without a group; empty of less than a row of 100."""
     own, without = (float(line.get(name, math.nan)) for name in ("error", "error_without"))
     if is_response:
-        return f"off by {number_text(without)} for {number_text(own)}" * (without > own)
+        return f"off by {number_text(without)}, not {number_text(own)}" * (without > own)
     more = round(100 * np.nan_to_num(without - own))
     return f"{more} more of 100 rows wrong" * (more > 0)
 

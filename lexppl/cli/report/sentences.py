@@ -32,23 +32,20 @@ from lexppl.summary import counted, listed
 
 def gain_meaning(gains: JudgedGains) -> str:
     """What a gain is, and which are found."""
-    several = bool((gains.groups["members"] > 1).any())
+    groups = len(gains.groups)
     members = (
         "Features that depend on each other are one group; a member's gain is what it says beyond "
-        "the rest of its group and all others, and by that alone it is found. "
-    )
-    groups = len(gains.groups)
+        "all others, and by that alone it is found. "
+    ) * bool((gains.groups["members"] > 1).any())
     part = f"Measured are the {gains.measured} of {groups} groups that are kept most. "
     return (
         f"Gain: how much worse {gains.predicted} is predicted without the group, from all others, "
         "in nats a row; alone: how much better from the group alone than from the base rate. Both "
-        "are of the table and not of this explainer, its masks or its penalty: predictors of "
-        f"either set of columns learn from other rows than those that they judge, {gains.rows} in "
-        "all. Features that stand in for each other say much alone and nothing beyond each other; "
-        "one that only decides whether another counts says nothing alone. The interval is of what "
-        f"tables of {gains.rows} rows show on average: many more rows show more. "
-        f"{members * several}{part * (gains.measured < groups)}Found is what says more than "
-        f"nothing, alone or beyond the others, at {gains.rate}."
+        "are of the table, by predictors that learn from other rows than those that they judge, "
+        f"{gains.rows} in all, and not of this explainer. The interval is of what tables of "
+        f"{gains.rows} rows show on average: many more rows show more. {members}"
+        f"{part * (gains.measured < groups)}Found is what says more than nothing, alone or beyond "
+        f"the others, at {gains.rate}."
     )
 
 

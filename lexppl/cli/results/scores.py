@@ -14,7 +14,7 @@ from lexppl.choices.settings import NETWORK
 from lexppl.cli.image_text_rows import DividedRows
 from lexppl.data.divided_table import DividedTable
 from lexppl.evaluation.folds import Folds, judged
-from lexppl.evaluation.judges import EvalX, EvalXScores, FittedPredictor, accuracy_by_size
+from lexppl.evaluation.judges import EvalX, EvalXScores, FittedPredictor
 from lexppl.evaluation.prediction import (
     PredictionScores,
     base_frequencies,
@@ -44,8 +44,6 @@ JUDGED_DRAWS = 20  # Mask draws a row for EVAL-X
 PREDICTED_MASKS, LEAST_PREDICTED, PREDICTIONS = 100, 25, 200_000
 """Masks of a row by which the explainer predicts, and fewest where all rows would have more
 predictions than these: by 25 the log-likelihood of 20,000 rows is .0001 lower."""
-MOST_SIZES = 12
-CURVE_ROWS = 2000  # Most rows of the curve of accuracy against k
 EXPLAINER, FULL = "the explainer", "a predictor that sees everything"
 BASE = "the base rate"  # Who is scored
 BLACK_BOX = "the black box, on rows it may have learned from"
@@ -91,22 +89,10 @@ class ScoreRow:
 
 
 @dataclass(frozen=True)
-class SizeCurve:
-    """EVAL-X's accuracy (R² for a response) where each row keeps its k first-ranked features."""
-
-    sizes: tuple[int, ...]
-    ranked: tuple[float, ...]
-    at_random: tuple[float, ...]
-    everything: float
-    rows: int
-
-
-@dataclass(frozen=True)
 class Judgement:
-    """Held-out scores, and accuracy against k; None if interrupted."""
+    """Held-out scores."""
 
     scores: tuple[ScoreRow, ...]
-    curve: SizeCurve | None
 
     @property
     def behind(self) -> str:
@@ -222,36 +208,23 @@ def agreement(result: FitResult, outputs: Tensor, source: DividedTable, seed: in
 
 def judge_by_evalx(
     judge: EvalX, result: FitResult, source: Rows, seed: int, draws: int = JUDGED_DRAWS
-) -> tuple[ScoreRow, SizeCurve]:
-    """EVAL-X's scores of the explainer's masks, and of its ranking at every size."""
+) -> ScoreRow:
+    """EVAL-X's scores of the explainer's masks."""
     by_replicate: list[EvalXScores] = []
-    curves, selects = [], True
+    selects = True
     judges = [fitted for fitted, _ in _parts_of(judge.result, source)]
     for (fitted, rows), by in zip(_parts_of(result, source), judges, strict=True):
         x, y = source.test.x[rows], source.test.y[rows]
         judge_of_part = EvalX(by, judge.entries)
         posterior = explanation_tree(fitted, x, draws=draws, seed=seed)
-        site = mask_means(posterior)
-        masks = _hard(masks_of(posterior)[site.attrs["site"]].values)
+        masks = _hard(masks_of(posterior)[mask_means(posterior).attrs["site"]].values)
         by_replicate += [
             judge_of_part.scores(x, y, torch.from_numpy(m).to(x.device), seed=seed) for m in masks
         ]
         selects = kind_of(posterior) is PROBABILITY
-        ranking = torch.from_numpy(np.abs(site.values).mean(0)).to(x.device)
-        curves.append(_curve(judge_of_part, ranking, x, y, CURVE_ROWS // len(judges), seed))
     size = float(np.mean([scores.mean_size for scores in by_replicate]))
     who = "the explainer's features" if selects else "features above their row's mean"
-    return _row(f"EVAL-X on {who}", size, by_replicate, source), _mean_curve(curves)
-
-
-def _mean_curve(curves: Sequence[SizeCurve]) -> SizeCurve:
-    rows = [curve.rows for curve in curves]
-    ranked, at_random, everything = (
-        np.average([getattr(curve, name) for curve in curves], axis=0, weights=rows)
-        for name in ("ranked", "at_random", "everything")
-    )
-    both = tuple(ranked.tolist()), tuple(at_random.tolist())
-    return SizeCurve(curves[0].sizes, *both, float(everything), sum(rows))
+    return _row(f"EVAL-X on {who}", size, by_replicate, source)
 
 
 def _hard(masks: np.ndarray) -> np.ndarray:
@@ -260,27 +233,6 @@ def _hard(masks: np.ndarray) -> np.ndarray:
         return masks
     masks = np.abs(masks)
     return (masks > masks.mean(-1, keepdims=True)).astype(masks.dtype)
-
-
-def _curve(judge: EvalX, ranking: Tensor, x: Tensor, y: Tensor, most: int, seed: int) -> SizeCurve:
-    x, y, ranking = x[:most], y[:most], ranking[:most]
-    sizes = _sizes(judge.entries)
-    _, ranked = accuracy_by_size(judge, ranking, x, y, sizes, seed=seed)
-    _, chance = accuracy_by_size(judge, None, x, y, sizes, random_ranking=True, seed=seed)
-    _, every = accuracy_by_size(judge, None, x, y, [judge.entries], random_ranking=True, seed=seed)
-    return SizeCurve(tuple(sizes), ranked, chance, every[0], len(x))
-
-
-def _sizes(entries: int) -> list[int]:
-    """Sizes of a curve: all if few, else ever further apart.
-
-    >>> _sizes(5), _sizes(100)
-    ([1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 7, 10, 15, 22, 32, 47, 69, 100])
-    """
-    if entries <= MOST_SIZES:
-        return list(range(1, entries + 1))
-    spread = np.geomspace(1, entries, MOST_SIZES + 1)
-    return sorted({int(size) for size in np.unique(np.ceil(spread - 1e-9))})
 
 
 def _row(who: str, size: float, by_replicate: Sequence[Any], source: Rows) -> ScoreRow:
