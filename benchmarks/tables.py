@@ -23,7 +23,7 @@ from fields_table import fields_table
 from first_and_last_table import coverage_table
 from image_tables import digits_table, patches_table, radiographs_table
 from leak_table import leak_table
-from mask_tables import k_subset_table, large_masks_table, mask_gibbs_table
+from mask_tables import k_subset_table, large_masks_table, mask_gibbs_table, mask_sbc_table
 from panel_tables import infidelity_table, panels_table
 from posterior_table import posterior_table
 from real_model_table import real_models_table
@@ -263,6 +263,7 @@ TABLES: dict[str, tuple[Callable[[list[Record]], str], str]] = {
     "k-subset": (k_subset_table, "k_subset"),
     "large-masks": (large_masks_table, "large_masks"),
     "mask-gibbs": (mask_gibbs_table, "mask_gibbs"),
+    "mask-sbc": (mask_sbc_table, "mask_sbc"),
     "estimators": (estimators, "estimators"),
     "cox": (cox_table, "cox"),
     "real-x": (real_x_table, "systems"),
