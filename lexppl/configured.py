@@ -32,17 +32,17 @@ class Configured:
 def constructor_arguments(part: Configured) -> dict[str, Any]:
     """What a part keeps under the names of its constructor's arguments, in their order."""
     kind = type(part)
-    kept = {}
+    values = {}
     for name in _argument_names(kind):
         try:
-            kept[name] = getattr(part, name)
+            values[name] = getattr(part, name)
         except AttributeError:
             raise TypeError(
                 f"{kind.__name__} does not keep its constructor's argument {name!r}, which "
                 f"rebuilding it takes: set self.{name}, or give the class a method config() that "
                 "returns its constructor's arguments"
             ) from None
-    return kept
+    return values
 
 
 def _argument_names(kind: type) -> list[str]:
@@ -51,8 +51,8 @@ def _argument_names(kind: type) -> list[str]:
     for ancestor in kind.__mro__[: kind.__mro__.index(Configured)]:
         if "__init__" not in vars(ancestor):
             continue
-        given = list(inspect.signature(vars(ancestor)["__init__"]).parameters.values())[1:]
-        kinds = {argument.kind for argument in given}
+        parameters = list(inspect.signature(vars(ancestor)["__init__"]).parameters.values())[1:]
+        kinds = {argument.kind for argument in parameters}
         if inspect.Parameter.VAR_POSITIONAL in kinds and inspect.Parameter.VAR_KEYWORD not in kinds:
             raise TypeError(
                 f"{kind.__name__} takes arguments without names (*args), by which it cannot be "
@@ -61,7 +61,7 @@ def _argument_names(kind: type) -> list[str]:
             )
         named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
         left_out = {*names, *vars(ancestor).get("not_described", ())}
-        names += [a.name for a in given if a.kind in named and a.name not in left_out]
+        names += [a.name for a in parameters if a.kind in named and a.name not in left_out]
         if inspect.Parameter.VAR_KEYWORD not in kinds:
             break
     return names
@@ -100,37 +100,37 @@ def refuse_types(kind: type, arguments: Mapping[str, Any]) -> None:
 
 
 def _hints(kind: type) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for one in reversed(kind.__mro__):
-        own = vars(one).get("__init__")
-        if not inspect.isfunction(own):
+    hints: dict[str, Any] = {}
+    for ancestor in reversed(kind.__mro__):
+        constructor = vars(ancestor).get("__init__")
+        if not inspect.isfunction(constructor):
             continue
         try:
-            found |= typing.get_type_hints(own)
+            hints |= typing.get_type_hints(constructor)
         except (NameError, TypeError):
             # Names that stand for types while these are checked, and not when it runs.
             continue
-    return found
+    return hints
 
 
 def _fits(hint: Any, value: Any) -> bool:
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
-        return any(_fits(one, value) for one in inner)
+        return any(_fits(part, value) for part in inner)
     if origin is typing.Literal:
-        return any(type(value) is type(one) and value == one for one in inner)
+        return any(type(value) is type(part) and value == part for part in inner)
     if isinstance(origin, type) and issubclass(origin, Mapping):
         return isinstance(value, dict)
     if isinstance(origin, type) and issubclass(origin, Sequence):
         fits = isinstance(value, list | tuple)
-        return fits and all(_fits(inner[0], one) for one in value if inner)
+        return fits and all(_fits(inner[0], part) for part in value if inner)
     if hint is None or hint is type(None):
         return value is None
     if hint in (bool, str):
         return isinstance(value, hint)
     if hint is np.ndarray:
         return isinstance(value, list) and all(
-            _fits(float | None | np.ndarray, one) for one in value
+            _fits(float | None | np.ndarray, part) for part in value
         )
     number = not isinstance(value, bool)
     if hint is int:

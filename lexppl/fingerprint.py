@@ -145,10 +145,12 @@ class _Walk:
         if isinstance(value, Mapping):
             return f"{name} of {len(value)}", {str(key): part for key, part in value.items()}
         if isinstance(value, Set):
-            members = sorted(_hash(contents(one, "", self.strict, self.opaque)) for one in value)
+            members = sorted(
+                _hash(contents(member, "", self.strict, self.opaque)) for member in value
+            )
             return f"{name} of {len(value)}", {"members": members}
         if isinstance(value, Sequence):
-            return f"{name} of {len(value)}", {str(n): one for n, one in enumerate(value)}
+            return f"{name} of {len(value)}", {str(n): member for n, member in enumerate(value)}
         if isinstance(value, partial):
             return name, {"of": value.func, "args": value.args, "keywords": value.keywords}
         if isinstance(value, MethodType):
@@ -176,7 +178,11 @@ class _Walk:
         held = {**module._parameters, **module._buffers, **module._modules}
         parts = {name: part for name, part in held.items() if part is not None}
         priors = vars(module).get(PRIORS, {})
-        return {**settings, **parts, **{f"prior of {name}": one for name, one in priors.items()}}
+        return {
+            **settings,
+            **parts,
+            **{f"prior of {name}": prior for name, prior in priors.items()},
+        }
 
     def _counts(self, name: str, value: Any, more: tuple[type, ...] = ()) -> bool:
         return self.strict or not name.startswith("_") or isinstance(value, (*PLAIN, *more))
@@ -185,7 +191,7 @@ class _Walk:
         """What pickling keeps of an object without attributes, such as scikit-learn's trees."""
         with suppress(TypeError):
             reduced = value.__reduce_ex__(4)
-            if isinstance(reduced, tuple) and any(one is not None for one in reduced[2:3]):
+            if isinstance(reduced, tuple) and any(state is not None for state in reduced[2:3]):
                 return {"state": reduced[1:3]}
         if not self.strict:
             return {}
@@ -212,8 +218,10 @@ def attributes_of(value: Any) -> dict[str, Any] | None:
     every = {**getattr(value, "__dict__", {}), **held}
     if isinstance(value, Transform):
         # An inverse is identified by the transform that it inverts.
-        kept = ("_cached_x_y",) if kind.__name__ == "_InverseTransform" else ("_inv", "_cached_x_y")
-        return {name: one for name, one in every.items() if name not in kept}
+        skipped = (
+            ("_cached_x_y",) if kind.__name__ == "_InverseTransform" else ("_inv", "_cached_x_y")
+        )
+        return {name: one for name, one in every.items() if name not in skipped}
     how = {name: type(getattr(kind, name, None)).__name__ for name in every}
     made = {name: every[name] for name, of in how.items() if of not in COMPUTED}
     tensors = [one for one in made.values() if isinstance(one, Tensor)]
@@ -227,7 +235,7 @@ def attributes_of(value: Any) -> dict[str, Any] | None:
 
 
 def _is_plain_list(value: Any) -> bool:
-    return type(value) in (list, tuple) and all(isinstance(one, PLAIN) for one in value)
+    return type(value) in (list, tuple) and all(isinstance(member, PLAIN) for member in value)
 
 
 def _table(value: Any) -> dict[str, Any] | None:
@@ -257,20 +265,22 @@ def _parts_of_function(function: FunctionType) -> dict[str, Any]:
             parts[name] = cell.cell_contents
     for place, default in enumerate(function.__defaults__ or ()):
         parts[f"default {place}"] = default
-    return parts | {f"default {n}": one for n, one in (function.__kwdefaults__ or {}).items()}
+    return parts | {
+        f"default {n}": default for n, default in (function.__kwdefaults__ or {}).items()
+    }
 
 
 def _code_of_class(kind: type) -> str:
     """A hash of the functions of a class and its bases, but for libraries' classes."""
-    code = [f"{name} {_code(one.__code__)}" for name, one in _functions_of(kind)]
+    code = [f"{name} {_code(function.__code__)}" for name, function in _functions_of(kind)]
     return f" {_hash(code)}" if code else ""
 
 
 def _functions_of(kind: type) -> Iterator[tuple[str, FunctionType]]:
-    for one in kind.__mro__:
-        if is_of(one, LIBRARIES):
+    for base in kind.__mro__:
+        if is_of(base, LIBRARIES):
             continue
-        for name, member in sorted(vars(one).items()):
+        for name, member in sorted(vars(base).items()):
             function = getattr(member, "__func__", getattr(member, "fget", member))
             if isinstance(function, FunctionType):
                 yield name, function
@@ -279,10 +289,10 @@ def _functions_of(kind: type) -> Iterator[tuple[str, FunctionType]]:
 def _code(code: CodeType) -> str:
     """A hash of what a function does, wherever it stands."""
     constants = [
-        _code(one)
-        if isinstance(one, CodeType)
+        _code(constant)
+        if isinstance(constant, CodeType)
         # The order of a set differs between processes.
-        else repr(sorted(map(repr, one)) if isinstance(one, frozenset) else one)
-        for one in code.co_consts
+        else repr(sorted(map(repr, constant)) if isinstance(constant, frozenset) else constant)
+        for constant in code.co_consts
     ]
     return _hash([code.co_code, repr(code.co_names), repr(code.co_varnames), *constants])

@@ -10,7 +10,9 @@ import sys
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
 from lexppl.cli import main
 from lexppl.systems import METHODS
@@ -37,6 +39,7 @@ SMALL = {
         "readmitted --out explanation": "readmitted --epochs 2 --out explanation",
         "--row 17 --out": "--row 17 --epochs 2 --penalty 0.02 --replicates 2 --out",
         'penalty="auto", random_state=0': "epochs=2, random_state=0",
+        "ExplainerRegressor(random": "ExplainerRegressor(epochs=2, random",
     },
     "start/model.md": {
         'imputer="conditional-gaussian", random_state=0': (
@@ -127,6 +130,7 @@ def followed(tmp_path, monkeypatch, capsys):
 @pytest.mark.filterwarnings("ignore")
 def test_i_have_a_table(followed, tmp_path):
     names, codes, printed = followed("start/table.md")
+    assert "it enters by its logarithm" in printed.out and "likelihood is Student" in printed.out
     assert codes == [0, 0]
     page = (DOCS / "start/table.md").read_text(encoding="utf-8")
     (decided,) = re.findall(r"^lexppl: decided: (missing values in 1 of 5 columns)", page, re.M)
@@ -251,6 +255,38 @@ def test_questions_are_answered_by_runs(followed):
     assert names["data"].n_entries == 6
     assert names["certified"]["size"].sizes["row"] == 5
     assert names["shared"]["posterior"]["kept"].sizes["feature"] == 5
+
+
+SHORT = {
+    "pymc": ("pm.sample()", "pm.sample(tune=200, draws=200, chains=1, progressbar=False)"),
+    "numpyro": ("num_warmup=500, num_samples=1000", "num_warmup=100, num_samples=200"),
+    "lexppl": ("warmup=100, samples=200", "warmup=5, samples=20"),
+}
+"""By program, what makes its spike-and-slab model of `coming_from.md` short."""
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("program", SHORT)
+def test_one_model_in_three_programs(program):
+    """The first two columns have effects, and each program finds them."""
+    pytest.importorskip(program)
+    draw = np.random.default_rng(0)
+    x = draw.normal(size=(80, 4))
+    y = x[:, 0] - 0.7 * x[:, 1] + draw.normal(size=80)
+    text = (DOCS / "coming_from.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```\{code-block\} python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    (block,) = [block for block in blocks if re.search(rf"(from|import|, ) *{program}\b", block)]
+    assert SHORT[program][0] in block
+    names = (
+        {"x": torch.tensor(x), "y": torch.tensor(y)} if program == "lexppl" else {"x": x, "y": y}
+    )
+    exec(compile(block.replace(*SHORT[program]), program, "exec"), names)
+    if program == "numpyro":
+        kept = np.asarray(names["sampler"].get_samples()["kept"]).mean(0)
+    else:
+        drawn = names["trace"] if program == "pymc" else names["posterior"]
+        kept = drawn["posterior"]["kept"].mean(("chain", "draw")).values
+    assert kept[:2].min() > 0.9 and kept[2:].max() < 0.7
 
 
 def test_what_changed_between_two_tables(followed):

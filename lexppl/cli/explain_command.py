@@ -52,6 +52,7 @@ from lexppl.evaluation.judges import EvalX, FittedPredictor
 from lexppl.evaluation.prediction import BaseRateGain
 from lexppl.explanation import save_posterior
 from lexppl.explanation.explain import explanation_tree
+from lexppl.explanation.reading.modes import with_modes
 from lexppl.inference import Checkpoints, FitResult
 from lexppl.saving import save
 from lexppl.sealed_files import is_full_disk, output_folder
@@ -225,8 +226,8 @@ class ExplainRun(ABC):
         how: dict[str, Any] = {"draws": self.options.draws, "seed": self.options.seed}
         how |= {"proposals": PROPOSALS, "held_out": True, "row_names": row_names}
         if folds is None:
-            return explanation_tree(self.result, x, y, **how)
-        return folds.posterior(self.result, x, y, explain=explanation_tree, **how)
+            return with_modes(explanation_tree(self.result, x, y, **how))
+        return with_modes(folds.posterior(self.result, x, y, explain=explanation_tree, **how))
 
     def shared(self, posterior: Posterior, judgement: Judgement) -> dict[str, Any]:
         """Fields of a report on data of any kind, but for the ranking."""

@@ -155,8 +155,8 @@ class SequentialMask(TorchDistribution):
             noise = -torch.log(-torch.log(torch.rand_like(mask).clamp(1e-30, 1 - 1e-7)))
             chosen = one_hot((choice + noise).argmax(-1), self.entries)
             step = chosen.to(mask.dtype) * going[..., None]
-            each = torch.where(going == 1, _at(choice, step) + log_go, log_stop)
-            total = total + torch.where(came, each, 0.0)
+            log_step = torch.where(going == 1, _at(choice, step) + log_go, log_stop)
+            total = total + torch.where(came, log_step, 0.0)
             every.append(_Step(came, choice, log_stop, log_go))
             steps.append(step)
             mask = mask + step
@@ -171,8 +171,8 @@ class SequentialMask(TorchDistribution):
         Of the last draw, where a gradient may be needed, it is kept from the draw: the policy is
         not called again.
         """
-        kept = self._kept_of(value, "log_prob")
-        return self._along(value)[0] if kept is None else kept
+        saved = self._kept_of(value, "log_prob")
+        return self._along(value)[0] if saved is None else saved
 
     def divergence_along(self, value: Tensor, going: float = 0.5) -> Tensor:
         """The law's divergence from a law u that is independent of x, at the steps of sequences
@@ -183,8 +183,8 @@ class SequentialMask(TorchDistribution):
         Under u it goes on with probability `going`, to any entry left alike. The mean over draws is
         `KL(p ‖ u)`, by the chain rule.
         """
-        kept = self._kept_of(value, "steps")
-        return self._apart(self._along(value)[1] if kept is None else kept, going)
+        saved = self._kept_of(value, "steps")
+        return self._apart(self._along(value)[1] if saved is None else saved, going)
 
     def _kept_of(self, value: Tensor, what: str) -> Any:
         """What was kept of the last draw, once; None of any other value."""
@@ -214,8 +214,8 @@ class SequentialMask(TorchDistribution):
             choice, stop = first if t == 0 else (later[0][t - 1], later[1][t - 1])
             log_stop, log_go, log_alive = self._stops(stop, log_alive, t)
             wrong = wrong | (goes[t] & over)
-            each = torch.where(goes[t], _at(choice, chosen[t]) + log_go, log_stop)
-            total = total + torch.where(over, 0.0, each)
+            log_step = torch.where(goes[t], _at(choice, chosen[t]) + log_go, log_stop)
+            total = total + torch.where(over, 0.0, log_step)
             every.append(_Step(~over, choice, log_stop, log_go))
             over = over | ~goes[t]
         return total.masked_fill(wrong, -torch.inf), every
@@ -234,8 +234,8 @@ class SequentialMask(TorchDistribution):
         if largest > 16:
             raise ValueError(f"a mask keeps {largest} entries: the orders of 16 at most are summed")
         # Entries of each mask, its own first: place p stands for its p-th kept entry.
-        kept = torch.argsort(chosen, dim=-1, descending=True, stable=True)[..., :largest]
-        own = chosen.gather(-1, kept)
+        places = torch.argsort(chosen, dim=-1, descending=True, stable=True)[..., :largest]
+        is_chosen = chosen.gather(-1, places)
         if self.explore_stop > 0.0:
             raise ValueError(
                 "with explore_stop the stop depends on the order too; set_log_prob is of the law "
@@ -247,14 +247,14 @@ class SequentialMask(TorchDistribution):
             bits = [p for p in range(largest) if code >> p & 1]
             part = self.mask_of(torch.zeros_like(chosen)[..., None, :])
             if bits:
-                part = part.scatter_add(-1, kept[..., bits], own[..., bits])
+                part = part.scatter_add(-1, places[..., bits], is_chosen[..., bits])
             choice, stop = self._answers(part, *self._known(part))
             full = (part == mask).all(-1) & (len(bits) == size)
             ends = torch.zeros_like(stop) if len(bits) == self.most else logsigmoid(stop)
             final = torch.where(full, reached[code] + ends, final)
             for p in set(range(largest)) - set(bits):
-                step = choice.gather(-1, kept[..., p : p + 1]).squeeze(-1) + logsigmoid(-stop)
-                step = torch.where(own[..., p] == 1, reached[code] + step, -torch.inf)
+                step = choice.gather(-1, places[..., p : p + 1]).squeeze(-1) + logsigmoid(-stop)
+                step = torch.where(is_chosen[..., p] == 1, reached[code] + step, -torch.inf)
                 other = code | 1 << p
                 before = reached.get(other)
                 reached[other] = step if before is None else torch.logaddexp(before, step)

@@ -7,10 +7,9 @@ from lexppl.evaluation.bayes.marginal_likelihood import log_marginal_likelihood
 from lexppl.evaluation.bayes.mask_table import feature_evidence, log_bayes_factors, mask_table
 from lexppl.evaluation.bayes.simulated import GuideFits
 from lexppl.evaluation.certified import calibrated_stop, certified_masks
-from lexppl.evaluation.change import explain_change
+from lexppl.evaluation.change import explain_change, explanation_divergence
 from lexppl.evaluation.effects import direction_table, feature_effects, revealed_predictions
 from lexppl.evaluation.encode_meter import encode_meter, stripe_x
-from lexppl.evaluation.explanation_divergence import explanation_divergence
 from lexppl.evaluation.feature_groups import FeatureGroups
 from lexppl.evaluation.fidelity import fidelity_scores
 from lexppl.evaluation.folds import Folds

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 from torch import Tensor
 
-from lexppl.argument_checks import int_at_least, int_between, shaped
+from lexppl.argument_checks import int_at_least, int_between, one_of, shaped
 from lexppl.evaluation.feature_groups import FeatureGroups
 from lexppl.explanation.explained_rows import known_sites
 from lexppl.explanation.names import entry_names as names_of
@@ -140,6 +140,15 @@ class FeatureEffects:
     kept: Tensor
     entry_names: tuple[str, ...]
     class_names: tuple[str, ...] | None
+
+    def of(self, feature: str) -> Array:
+        """Effects of one feature over the draws of all replicates that keep it, `(N, C)`; NaN in
+        rows where no draw does."""
+        one_of(self.entry_names, "feature", feature)
+        g = self.entry_names.index(feature)
+        each, kept = (part.detach().double().cpu().numpy() for part in (self.effects, self.kept))
+        effect, share = _pooled(each[:, :, g], kept[:, :, g, None])
+        return np.where(share > 0, effect, np.nan)
 
 
 def feature_effects(
@@ -366,9 +375,11 @@ class RowSteps:
 
     def bars(self, features: int) -> pd.DataFrame:
         """Bars of a waterfall, the features of least steps in one: `start`, `step`, and `is_level`
-        for the base rate and the prediction."""
-        order = self.table["step"].abs().sort_values(ascending=False, kind="stable")
-        own = self.table.index.isin(order.index[:features])
+        for the base rate and the prediction. Features that no draw keeps, whose step is 0, have
+        none."""
+        table = self.table[self.table["kept"] != 0.0]
+        order = table["step"].abs().sort_values(ascending=False, kind="stable")
+        own = table.index.isin(order.index[:features])
         if not np.isnan(self.base):
             first = "base rate" if self.label is not None else "mean"
             lines = [(first, self.base, 0.0, True)]
@@ -376,11 +387,11 @@ class RowSteps:
         else:
             lines = [("all hidden", self.hidden, 0.0, True)]
         reached = self.hidden
-        for name, step in self.table["step"][own].items():
+        for name, step in table["step"][own].items():
             lines.append((str(name), reached, float(step), False))
             reached += float(step)
         if not own.all():
-            rest = float(self.table["step"][~own].sum())
+            rest = float(table["step"][~own].sum())
             lines.append((f"{int((~own).sum())} more", reached, rest, False))
         lines.append(("prediction", self.predicted, 0.0, True))
         names = pd.Index([line[0] for line in lines], name="of")

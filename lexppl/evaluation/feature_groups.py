@@ -77,9 +77,9 @@ class FeatureGroups:
                     )
                 owner[member] = str(group)
         alone = [name for name in names if name not in owner]
-        found = [tuple(names.index(str(m)) for m in members) for members in groups.values()]
-        found += [(names.index(name),) for name in alone]
-        return cls((*map(str, groups), *alone), tuple(found))
+        places = [tuple(names.index(str(m)) for m in members) for members in groups.values()]
+        places += [(names.index(name),) for name in alone]
+        return cls((*map(str, groups), *alone), tuple(places))
 
     @classmethod
     def dependent(
@@ -109,7 +109,7 @@ class FeatureGroups:
         depends = dependence(x, entries, markers)
         tree = linkage(squareform(1.0 - depends, checks=False), "average")
         label = fcluster(tree, 1.0 - cut, "distance")
-        members = [tuple(np.flatnonzero(label == one).tolist()) for one in np.unique(label)]
+        members = [tuple(np.flatnonzero(label == number).tolist()) for number in np.unique(label)]
         members.sort()
         titles: list[str] = []
         for group in members:
@@ -129,8 +129,8 @@ class FeatureGroups:
             >>> FeatureGroups(("size", "age"), ((0, 2), (1,))).kept(np.array([0.5, 0.1, 0.5]))
             array([0.75, 0.1 ])
         """
-        each = [1.0 - (1.0 - probability[..., list(group)]).prod(-1) for group in self.members]
-        return np.stack(each, -1)
+        by_group = [1.0 - (1.0 - probability[..., list(group)]).prod(-1) for group in self.members]
+        return np.stack(by_group, -1)
 
     @property
     def several(self) -> bool:
@@ -139,10 +139,10 @@ class FeatureGroups:
 
     def of_entries(self) -> NDArray[np.int64]:
         """The group of each entry, `(G,)`."""
-        found = np.empty(sum(map(len, self.members)), np.int64)
+        groups = np.empty(sum(map(len, self.members)), np.int64)
         for number, group in enumerate(self.members):
-            found[list(group)] = number
-        return found
+            groups[list(group)] = number
+        return groups
 
 
 def _title(members: Sequence[str], outside: Sequence[str], middle: str) -> str:
@@ -150,11 +150,11 @@ def _title(members: Sequence[str], outside: Sequence[str], middle: str) -> str:
     if len(members) == 1:
         return members[0]
     inner, outer = ([_words(name) for name in names] for names in (members, outside))
-    own = [[w for w in words if _count(w, inner) > _count(w, outer)] for words in inner]
-    common = [word for word in own[0] if all(word in words for words in own)]
+    special = [[w for w in words if _count(w, inner) > _count(w, outer)] for words in inner]
+    common = [word for word in special[0] if all(word in words for words in special)]
     stems = [
         " ".join(words) if any(map(str.isalpha, "".join(words))) else name
-        for words, name in zip(own, members, strict=True)
+        for words, name in zip(special, members, strict=True)
     ]
     title = " ".join(common) or " / ".join(dict.fromkeys(stems))
     few = len(set(stems)) <= MOST_STEMS or common
@@ -188,8 +188,8 @@ def dependence(
     values, owner = every[:, is_value], np.asarray(entries)[is_value]
     there = np.ones(values.shape)
     if markers:
-        own = np.asarray(markers)[is_value]
-        there = np.where(own < 0, 1.0, 1.0 - every[:, own])
+        marker = np.asarray(markers)[is_value]
+        there = np.where(marker < 0, 1.0, 1.0 - every[:, marker])
     rows = len(values)
     numbers = np.array([len(np.unique(column)) > 2 for column in values.T])
     ranks = np.stack(
@@ -198,8 +198,8 @@ def dependence(
     parts = int(np.clip(round(rows ** (1 / 3)), *BINS))
     binned = np.where(numbers, np.ceil(ranks * parts), ranks)
     centred = (ranks - ranks.mean(0)) * there
-    found = np.eye(owner.max() + 1)
-    for entry in range(len(found)):
+    depends = np.eye(owner.max() + 1)
+    for entry in range(len(depends)):
         of_entry = owner == entry
         _, bin_of = np.unique(binned[:, of_entry], axis=0, return_inverse=True)
         one_hot = np.eye(bin_of.max() + 1)[bin_of.reshape(-1)] * there[:, of_entry][:, :1]
@@ -212,16 +212,16 @@ def dependence(
             free = np.maximum(count - (counts > 0).sum(0), 0.0)
             within = np.bincount(owner, (squares - between) / free)
             share = 1.0 - within / np.bincount(owner, total / (count - 1.0))
-        found[entry] = np.sqrt(np.nan_to_num(share, posinf=0.0, neginf=0.0).clip(0.0, 1.0))
-    single = [e for e in range(len(found)) if (owner == e).sum() == 1 and numbers[_of(owner, e)]]
+        depends[entry] = np.sqrt(np.nan_to_num(share, posinf=0.0, neginf=0.0).clip(0.0, 1.0))
+    single = [e for e in range(len(depends)) if (owner == e).sum() == 1 and numbers[_of(owner, e)]]
     if len(single) > 1:
         columns = [_of(owner, entry) for entry in single]
         scores = np.where(there[:, columns] > 0, ranks[:, columns], np.nan)
         both = pd.DataFrame(scores).corr().fillna(0.0).abs().to_numpy()
-        found[np.ix_(single, single)] = np.maximum(found[np.ix_(single, single)], both)
-    found = np.maximum(found, found.T).clip(0.0, 1.0)
-    np.fill_diagonal(found, 1.0)
-    return found
+        depends[np.ix_(single, single)] = np.maximum(depends[np.ix_(single, single)], both)
+    depends = np.maximum(depends, depends.T).clip(0.0, 1.0)
+    np.fill_diagonal(depends, 1.0)
+    return depends
 
 
 def _of(owner: NDArray[np.int64], entry: int) -> int:

@@ -17,6 +17,7 @@ from lexppl.arviz_compatibility import Posterior, group_names, group_of, like
 from lexppl.data.stratification import fold_of_rows
 from lexppl.explanation import explain
 from lexppl.explanation.reading.masks import with_fold_means
+from lexppl.explanation.reading.modes import HELD_OUT_BY
 from lexppl.inference.training.result import FitResult
 
 Found = TypeVar("Found")
@@ -130,7 +131,11 @@ class Folds:
             return with_fold_means(found, every)
 
         names = list(range(len(x)) if row_names is None else row_names)
-        return self.values(explained, result, x, y, names, **{"seed": 0, **settings})
+        found = self.values(explained, result, x, y, names, **{"seed": 0, **settings})
+        groups = {name: group_of(found, name) for name in group_names(found)}
+        held = {HELD_OUT_BY: ("row", self.part.cpu().numpy())}
+        groups["sample_stats"] = groups["sample_stats"].assign(held)
+        return like(found, groups)
 
     def values(
         self, function: Callable[..., Found], result: FitResult, *rows: Any, **settings: Any

@@ -21,6 +21,7 @@ from lexppl.evaluation.column_sets import held_out_scores
 from lexppl.evaluation.feature_groups import FeatureGroups
 from lexppl.evaluation.folds import Folds
 from lexppl.explanation.reading.feature_values import strata_of
+from lexppl.explanation.reading.modes import LEAST, weights
 from lexppl.models import CategoricalLikelihood, Likelihood
 
 Array = NDArray[np.float64]
@@ -32,6 +33,9 @@ PARAMETER = 0.5
 of freedom, in squared nats: fits that ignore a column in all folds still have an error."""
 SHOWN = 0.2
 """p of a group, by itself, up to which masks may keep it."""
+NEARLY, SIZE = 0.25, 0.05
+"""Share of what a group says alone that a member may lack to stand in for it, and the p of what it
+says beyond the others up to which it is no stand-in."""
 MOST_SLOPE = 3.0  # By which log-likelihood ratios must be multiplied to be calibrated
 NAMES = ("first", "last")
 INTERACTION = ["gain", "standard_error", "lower", "upper", "difference"]
@@ -142,6 +146,33 @@ class Importance:
         rank = by_group.index.get_indexer(of_group.index)
         return table.iloc[np.lexsort((-table["last"].to_numpy(), rank))]
 
+    def stand_ins(self) -> dict[str, dict[str, float]]:
+        """Near-copies: by group of several the members that stand in for each other, with weights.
+
+        These are the members m that say alone nearly all that their group A says alone,
+        `first_A − first_m` plus two standard errors being below a quarter of `first_A`, and beyond
+        all others nothing that shows (`last_p` above .05). Two or more of them have the weights of
+        :func:`lexppl.explanation.reading.modes.modes_of`, with δ_m the difference of `first_m` from
+        the largest `first` of them, by the same rows: copies have even weights.
+        """
+        found: dict[str, dict[str, float]] = {}
+        for k, name in enumerate(self.groups.names):
+            members = np.array(self.groups.members[k])
+            places = len(self.groups.names) + members
+            each = self.first[:, places]
+            less, error = self._mean_and_error(self.first[:, [k]] - each, 0.0)
+            enough = less + 2.0 * error < NEARLY * self._mean_and_error(self.first[:, [k]])[0]
+            enough &= self._tested(places, FDR, None, LEVEL)["last_p"].to_numpy() > SIZE
+            if enough.sum() > 1:
+                near = each[:, enough]
+                best = near[:, [less[enough].argmin()]]
+                behind, error = self._mean_and_error(best - near, 0.0)
+                weight = weights(np.ones(len(behind)), behind / np.hypot(error, LEAST))
+                named = zip(members[enough], weight.tolist(), strict=True)
+                own = {self.names[place]: share for place, share in named if share > 0.0}
+                found |= {name: own} if len(own) > 1 else {}
+        return found
+
     def shown_outside(self, folds: Folds, level: float = SHOWN) -> NDArray[np.bool_]:
         """Whether the rows outside each of F folds show that an entry's group is worth anything,
         `(F, G)`: `p ≤ level` of :meth:`group_table` by these rows; true of what was not measured.
@@ -206,10 +237,10 @@ class Importance:
             low, high = np.where(above, slope, low), np.where(above, high, slope)
         return 2.0 * low / (1.0 + low)
 
-    def _mean_and_error(self, values: Array) -> tuple[Array, Array]:
+    def _mean_and_error(self, values: Array, least: float = PARAMETER) -> tuple[Array, Array]:
         """The weighted mean of each column of values of rows, `(N, M)`, and its standard error."""
         mean, squares = _mean_and_squares(values, self.unit, self.weight)
-        return mean, np.sqrt(squares + PARAMETER) / len(values)
+        return mean, np.sqrt(squares + least) / len(values)
 
 
 def _mean_and_squares(values: Array, unit: NDArray[np.int64], weight: Array) -> tuple[Array, Array]:

@@ -50,8 +50,8 @@ class ImputationScores:
         """Means over rows, by `imputer` and `rate`: `log_likelihood`, the larger the better,
         `crps`, the smaller the better, and their standard errors `_error`, `sd / √N`, NaN for one
         row."""
-        each = {"log_likelihood": self.log_likelihood, "crps": self.crps}
-        return self._table(self.imputers, each)
+        scores = {"log_likelihood": self.log_likelihood, "crps": self.crps}
+        return self._table(self.imputers, scores)
 
     def against(self, imputer: str) -> pd.DataFrame:
         """How much better each imputer is than one of them on the same rows and masks: by `imputer`
@@ -68,9 +68,9 @@ class ImputationScores:
             table[f"{name}_z"] = table[name] / table[f"{name}_error"]
         return table
 
-    def _table(self, imputers: Sequence[str], each: Mapping[str, Tensor]) -> pd.DataFrame:
+    def _table(self, imputers: Sequence[str], by_row: Mapping[str, Tensor]) -> pd.DataFrame:
         columns = {}
-        for name, scores in each.items():
+        for name, scores in by_row.items():
             rows = scores.numpy().reshape(-1, scores.shape[-1])
             columns[name], columns[f"{name}_error"] = rows.mean(-1), mean_errors(rows)
         index = pd.MultiIndex.from_product([imputers, self.rates], names=["imputer", "rate"])
@@ -153,7 +153,9 @@ def imputation(
             # From the same state, so that one imputer's draws do not depend on the others.
             with seeded(of_draws, x.device):
                 scores.append([_scored(imputer, x, keep, draws) for keep in masks])
-    both = torch.stack([torch.stack([torch.stack(of_rate) for of_rate in own]) for own in scores])
+    both = torch.stack(
+        [torch.stack([torch.stack(of_rate) for of_rate in of_imputer]) for of_imputer in scores]
+    )
     return ImputationScores(both[:, :, 0], both[:, :, 1], tuple(imputers), rates)
 
 
@@ -169,14 +171,14 @@ def fair_crps(draws: Tensor, value: Tensor) -> Tensor:
 def _scored(imputer: nn.Module, x: Tensor, keep: Tensor, draws: int) -> tuple[Tensor, Tensor]:
     size = max(1, NUMBERS_AT_ONCE // (draws * x[0].numel()))
     parts = []
-    for some, kept in zip(x.split(size), keep.split(size), strict=True):
-        hidden = ~kept.flatten(1)
-        distribution = imputer(some, kept)
-        sample = distribution.expand((draws, len(some))).sample().flatten(2)
-        each = fair_crps(sample.double(), some.flatten(1).double())
+    for rows, mask in zip(x.split(size), keep.split(size), strict=True):
+        hidden = ~mask.flatten(1)
+        distribution = imputer(rows, mask)
+        sample = distribution.expand((draws, len(rows))).sample().flatten(2)
+        by_entry = fair_crps(sample.double(), rows.flatten(1).double())
         count = hidden.sum(-1)
-        crps = torch.where(hidden, each, 0).sum(-1) / count
-        density = _log_density(imputer, distribution, some, kept, draws) / count
+        crps = torch.where(hidden, by_entry, 0).sum(-1) / count
+        density = _log_density(imputer, distribution, rows, mask, draws) / count
         parts.append((density, crps))
     density, crps = (torch.cat(column) for column in zip(*parts, strict=True))
     return density.cpu(), crps.cpu()
@@ -191,13 +193,13 @@ def _log_density(
         return none
     bound = getattr(imputer, "log_likelihood_bound", None)
     try:
-        found: Tensor = distribution.log_prob(x) if bound is None else bound(x, keep, draws)
+        density: Tensor = distribution.log_prob(x) if bound is None else bound(x, keep, draws)
     except NotImplementedError:
         return none
     step = getattr(imputer, "step", None)
     if step is not None:
-        found = found - (~keep).flatten(1).sum(-1) * math.log(step)
-    return found.double()
+        density = density - (~keep).flatten(1).sum(-1) * math.log(step)
+    return density.double()
 
 
 def _keep(x: Tensor, entries: int, rate: float, grouping: nn.Module | None) -> Tensor:
@@ -257,11 +259,11 @@ def imputed_samples(
         check_binary("masks", forced, (len(runs.rows), runs.mask.entries))
 
     def work(run: Run, rows: slice) -> tuple[Tensor, Tensor, Tensor]:
-        own = None if forced is None else [forced[rows].to(runs.rows.x).unsqueeze(0)]
-        drawn, both = run(own)
+        fixed = None if forced is None else [forced[rows].to(runs.rows.x).unsqueeze(0)]
+        drawn, both = run(fixed)
         return drawn[0][0], both[0, :, 0], both[0, :, 1:]
 
-    drawn = [each[result.best].cpu().numpy() for each in runs.each(_imputed, work)]
+    drawn = [values[result.best].cpu().numpy() for values in runs.each(_imputed, work)]
     return ImputedSamples(runs.rows.x.detach().cpu().numpy(), *drawn)
 
 

@@ -86,16 +86,16 @@ def selection_scores(
     n_relevant = relevant.sum(-1)
     n_irrelevant = (1 - relevant).sum(-1)
     n_selected = draws.sum(-1)
-    found = torch.einsum("lng,ng->ln", draws, relevant)
-    false = n_selected - found
+    n_right = torch.einsum("lng,ng->ln", draws, relevant)
+    false = n_selected - n_right
     discovery = torch.where(n_selected > 0, false / n_selected.clamp(min=1), empty_fdr)
     fdr = float(discovery.mean())
-    hits, alarms = float(found.sum()), float(false.sum())
+    hits, alarms = float(n_right.sum()), float(false.sum())
     missed = len(draws) * float(n_relevant.sum()) - hits
     rejected = len(draws) * float(n_irrelevant.sum()) - alarms
     margins = (hits + alarms) * (hits + missed) * (rejected + alarms) * (rejected + missed)
     return SelectionScores(
-        tpr=float((found / n_relevant).mean()),
+        tpr=float((n_right / n_relevant).mean()),
         fpr=float((false / n_irrelevant.clamp(min=1)).mean()),
         fdr=fdr,
         precision=1 - fdr,
@@ -209,20 +209,20 @@ class Oracle:
             (tensor([1., 1., 0.]), tensor([-0.3653]))
         """
         k = int_between("k", k, 0, self.distribution.n_features, note="the features")
-        one, zero = self._log_probabilities(x, torch.ones_like(x))
+        log_yes, log_no = self._log_probabilities(x, torch.ones_like(x))
         subsets = list(itertools.combinations(range(self.distribution.n_features), k))
         candidates = x.new_zeros(len(subsets), self.distribution.n_features)
-        for row, kept in enumerate(subsets):
-            candidates[row, list(kept)] = 1
-        value = torch.full_like(one, -torch.inf)
-        choice = torch.zeros_like(one, dtype=torch.long)
+        for row, subset in enumerate(subsets):
+            candidates[row, list(subset)] = 1
+        value = torch.full_like(log_yes, -torch.inf)
+        choice = torch.zeros_like(log_yes, dtype=torch.long)
         block = max(1, _BLOCK // len(x))
         for start in range(0, len(candidates), block):
             part = candidates[start : start + block]
             log_one, log_zero = self._log_probabilities(
                 x, part[:, None, :].expand(len(part), *x.shape)
             )
-            expected, index = (one.exp() * log_one + zero.exp() * log_zero).max(0)
+            expected, index = (log_yes.exp() * log_one + log_no.exp() * log_zero).max(0)
             choice = torch.where(expected > value, start + index, choice)
             value = torch.maximum(value, expected)
         return candidates[choice], value.to(x.dtype)
@@ -233,15 +233,15 @@ class Oracle:
         shaped("x", x, ("N", features), filled=True)
         check_binary("masks", masks, tuple(x.shape), draws=True)
         refuse_not_finite("x", x)
-        kept = masks == 1
+        known = masks == 1
         exact = x.to(torch.float64)
-        log_odds = torch.stack([branch(exact, kept) for branch in self._branches])
+        log_odds = torch.stack([branch(exact, known) for branch in self._branches])
         log_one = torch.nn.functional.logsigmoid(log_odds)
         log_zero = torch.nn.functional.logsigmoid(-log_odds)
         if self.distribution.control is None:
             return log_one[0], log_zero[0]
         second = self.distribution.branch_index(exact).to(torch.float64)
-        share = torch.where(kept[..., self.distribution.control], second, 0.5)
+        share = torch.where(known[..., self.distribution.control], second, 0.5)
         weights = torch.stack([1 - share, share]).log()
         return (log_one + weights).logsumexp(0), (log_zero + weights).logsumexp(0)
 
@@ -254,9 +254,9 @@ def _marginal_branch(branch: object) -> Callable[[Tensor, Tensor], Tensor]:
         raise TypeError(f"branches are ProductBranch or AdditiveBranch; {type(branch).__name__}")
     product: ProductBranch = branch
 
-    def log_odds(x: Tensor, kept: Tensor) -> Tensor:
+    def log_odds(x: Tensor, known: Tensor) -> Tensor:
         # 0 unless both are kept, as σ(−v X) of a symmetric X has the mean ½.
-        both = kept[..., list(product.features)].all(-1)
+        both = known[..., list(product.features)].all(-1)
         return torch.where(both, -product.log_f(x), 0.0)
 
     return log_odds
@@ -289,12 +289,12 @@ class _MarginalSum:
                     splines[hidden[:size]] = CubicSpline(grid, log_odds)
             self._splines.append(splines[hidden])
 
-    def __call__(self, x: Tensor, kept: Tensor) -> Tensor:
-        kept = kept[..., list(self.branch.features)]
-        terms = torch.where(kept, self.branch.term_values(x), 0.0)
+    def __call__(self, x: Tensor, known: Tensor) -> Tensor:
+        known = known[..., list(self.branch.features)]
+        terms = torch.where(known, self.branch.term_values(x), 0.0)
         position = (self.branch.constant + terms.sum(-1)).cpu().numpy()
-        codes = 2 ** torch.arange(kept.shape[-1], device=kept.device)
-        pattern = ((~kept).long() * codes).sum(-1).cpu().numpy()
+        codes = 2 ** torch.arange(known.shape[-1], device=known.device)
+        pattern = ((~known).long() * codes).sum(-1).cpu().numpy()
         log_odds = np.empty_like(position)
         for number in np.unique(pattern):
             chosen = pattern == number
@@ -416,17 +416,17 @@ def oracle_gap(
     draws = masks.reshape(-1, *masks.shape[-2:])
     exact = x.double()
 
-    def log_likely(rows: slice, kept: Tensor) -> Tensor:
+    def log_likely(rows: slice, mask: Tensor) -> Tensor:
         # In float64: a probability near 1 leaves digits for its other.
-        one = oracle.probability(exact[rows], kept.double())
-        return torch.where(y[rows] == 1, one, 1.0 - one).log()
+        p_yes = oracle.probability(exact[rows], mask.double())
+        return torch.where(y[rows] == 1, p_yes, 1.0 - p_yes).log()
 
-    own, best = [], []
+    by_mask_draws, best = [], []
     for rows in row_chunks(len(x), rows_at_once(x, len(draws))):
-        each = log_likely(rows, draws[:, rows])
-        own.append(torch.logsumexp(each, 0) - math.log(len(draws)))
+        of_draws = log_likely(rows, draws[:, rows])
+        by_mask_draws.append(torch.logsumexp(of_draws, 0) - math.log(len(draws)))
         best.append(log_likely(rows, truth[rows]))
-    explainer, best_of, own_of = log_likelihood.double(), torch.cat(best), torch.cat(own)
+    explainer, best_of, own_of = log_likelihood.double(), torch.cat(best), torch.cat(by_mask_draws)
     total = best_of - explainer
     error = float(total.std()) / math.sqrt(len(x)) if len(x) > 1 else math.nan
     return OracleGap(
@@ -463,8 +463,8 @@ def oracle_gaps(
         return {"masks": drawn, "likelihood": log_likelihood([run])}
 
     alone = replace(result, guides=[None] * result.replicates)
-    found = read_runs(alone, (x, y), read, masks, imputations, seed)
+    values = read_runs(alone, (x, y), read, masks, imputations, seed)
     return tuple(
         oracle_gap(drawn.movedim(1, 0), oracle, x, y, truth=truth, log_likelihood=likelihood)
-        for drawn, likelihood in zip(found["masks"], found["likelihood"], strict=True)
+        for drawn, likelihood in zip(values["masks"], values["likelihood"], strict=True)
     )

@@ -1,5 +1,6 @@
 """The groups of a posterior: of all rows that are given, or of a part of a longer table."""
 
+import math
 import operator
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor
 
 from lexppl import __version__
-from lexppl.effects import weights_first
+from lexppl.effects import LABEL_PLATE, weights_first
 from lexppl.explanation.given_program import (
     as_fitted,
     refuse_uncovered,
@@ -47,7 +48,7 @@ from lexppl.explanation.reading.masks import (
 )
 from lexppl.explanation.row_draws import RESPONSE, without_new_responses
 from lexppl.inference.contexts import keep_parameters_local, seed_generators
-from lexppl.inference.mask_plates import MaskList, MaskTree
+from lexppl.inference.mask_plates import MaskList, MaskTree, refuse_scaled
 from lexppl.inference.objective.dependence import (
     match_program,
     observed_without_y,
@@ -61,6 +62,7 @@ from lexppl.inference.objective.program import (
     refuse_coupled_rows,
     sample_nodes,
 )
+from lexppl.inference.objective.site import Site
 from lexppl.inference.predictive import FittedProgram, drawing, sampled_masks
 from lexppl.inference.training.result import FitResult
 from lexppl.inference.training.rows import DIRICHLET
@@ -163,6 +165,9 @@ def _prepared(
                 sites = sites_of(result.model, x[:1], result.guides[0])
             except torch.linalg.LinAlgError:  # A row has no distribution.
                 sites = sites_of(result.model, x[:BLOCK], result.guides[0])
+            if sites.are_together:  # All rows may have other sites, or more groups.
+                with suppress(ValueError):
+                    sites = sites_of(result.model, x, result.guides[0])
             known = sites, {}
         parts = _parts(result)
         with drawing(options.seed, x.device):
@@ -246,6 +251,7 @@ def _observed(
             f"other response, nor a pyro.factor; it observes {[site.name for site in observed]}"
         )
     refuse_coupled_rows(observed)
+    refuse_scaled(s for s in observed if LABEL_PLATE not in s.plate_names and not _is_of_part(s))
     names = [site.name for site in sites.masks]
     tree = MaskTree.of(run, again, names)
     if tree.plates == (None,) and len(first[0]) > FEW and not every:
@@ -276,6 +282,12 @@ def _observed(
         if listed is not None and (of_any_number or len(listed) <= OF_ITS_OWN):
             return tree, listed
     return tree.of_one_weight() if len(set(tree.levels.values())) > 1 else tree, None
+
+
+def _is_of_part(site: Site) -> bool:
+    """Whether the scale of a site is that of its plates, of which it has a part."""
+    scale = math.prod((p.full_size or p.size) / p.size for p in site.plates if p.vectorized)
+    return not isinstance(site.scale, Tensor) and math.isclose(site.scale, scale)
 
 
 def _chain_seed(seed: int, *place: int) -> int:

@@ -19,7 +19,7 @@ from lexppl.explanation.names import SharedDims, entry_names, feature_names
 from lexppl.explanation.program_sites import ROWS, MaskSite, NamedValue, Response
 from lexppl.explanation.reading import masks as named
 from lexppl.explanation.reading.images import EVENT, FEATURE_MAP, feature_map_of, map_dimensions
-from lexppl.explanation.reading.masks import GIVEN_Y, GUIDED, KINDS, STATED, STRENGTH
+from lexppl.explanation.reading.masks import AVERAGED, GIVEN_Y, GUIDED, KINDS, STATED, STRENGTH
 from lexppl.explanation.row_draws import RowDraws, by_draw, log_mean
 from lexppl.inference.contexts import SUBSAMPLED
 
@@ -174,7 +174,8 @@ class PosteriorArrays:
             put(group, name, ("draw", *plate), values, numbers, site=site.name)
             if source == named.PRIOR or place != source:
                 continue
-            attrs = {"site": site.name, "source": self._origin(site, source)}
+            origin = AVERAGED if site.name in drawn.averaged else self._origin(site, source)
+            attrs = {"site": site.name, "source": origin}
             values = site.of_plate(drawn.means[site.name], 0)
             put("sample_stats", self._mean_name(site, source), (*plate, feature), values, **attrs)
             if drawn.means_by_draw is not None and source == named.GIVEN_X and self._shared:

@@ -14,7 +14,14 @@ from torch.distributions import constraints
 
 from lexppl.argument_checks import one_of
 from lexppl.distributions.support import draws_zeros_and_ones
-from lexppl.effects import BEFORE_PARTICLES, MASK_KIND, MASK_KINDS, ParticleCounts, weights_first
+from lexppl.effects import (
+    BEFORE_PARTICLES,
+    MASK_DIM,
+    MASK_KIND,
+    MASK_KINDS,
+    ParticleCounts,
+    weights_first,
+)
 from lexppl.explanation.reading.masks import BY_GUIDE
 from lexppl.explanation.row_draws import (
     is_named_value,
@@ -61,18 +68,19 @@ class ParticleSite:
 @dataclass(frozen=True)
 class MaskSite(ParticleSite):
     """A latent of event shape (G,) inside `mask_particles()`; or, where a program has none such,
-    one of zeros and ones for each row, or in a plate over the G entries of a mask of all rows."""
+    one of zeros and ones for each row, or in a plate over the G entries of a mask: of all rows at
+    dim −1, else to the left of the particles."""
 
     entries: int
     states_mean: bool
     kind: str | None
     is_one_law: bool  # Whether its distribution is one for all rows
     feature: str = FEATURE  # The dimension of its entries
-    entry_dim: int | None = None  # Of a site without event dims, where `(E, G)` lacks one
+    entry_dim: int | None = None  # Of a site without event dims, that of its entries
 
     def by_entry(self, values: Tensor) -> Tensor:
         """Values or means of the site by entry of its plate, `(…, E, G)`."""
-        return values if self.entry_dim is None else values.unsqueeze(self.entry_dim)
+        return _by_entry(values, self.entry_dim)
 
     def beside(self, first: MaskSite) -> MaskSite:
         """The site with a dimension of its own where its entries are not those of the first."""
@@ -190,8 +198,8 @@ def sites_of(model: Callable[..., Any], x: Tensor, guide: Any = None) -> Program
         raise ValueError(
             "the program has no latent of event shape (G,), nor one of zeros and ones, inside "
             "mask_particles() and outside imputation_particles(), so there is no mask to explain; "
-            "its sites are "
-            f"{[site.name for site in sites]}"
+            f"its sites are {[site.name for site in sites]}. Draw one, such as Bernoulli(p)"
+            ".to_event(1), or OneHotCategorical in the place of Categorical"
         )
     outer = [site for site in sites if not (site.in_particles or site.observed)]
     named = [site for site in sites if is_named_value(site)]
@@ -239,21 +247,32 @@ def errors_without_y_explained() -> Iterator[None]:
         ) from error
 
 
+def _by_entry(values: Tensor, entry_dim: int | None) -> Tensor:
+    if entry_dim is None or entry_dim >= MASK_DIM:
+        return values if entry_dim is None else values.unsqueeze(entry_dim)
+    moved = values.movedim(entry_dim, -1)
+    return moved.reshape(moved.shape[-3:])
+
+
 def _mask_site(site: Site, of_rows: Collection[str | None]) -> MaskSite:
-    is_scalar = not site.distribution.event_shape
-    if site.value is None or site.value.dim() != 3 - is_scalar:
+    is_scalar, value = not site.distribution.event_shape, value_of(site)
+    left = [p for p in site.inner if p.vectorized and p.dim < MASK_DIM] if is_scalar else []
+    if len(left) > 1 or value.dim() != (-left[0].dim if left else 3 - is_scalar):
         raise ValueError(
             f"site {site.name!r} must have batch shape (L, B), in plates over masks and rows "
             "alone, or groups in the place of rows (at dim -1), or (L, 1) of all rows; it is in "
-            f"the plates {list(site.plate_names)}"
+            f"the plates {list(site.plate_names)}: make its entries one event, by .to_event(1), or "
+            "enter a plate of them inside mask_particles()"
         )
     plate, own = plate_of(site), site.infer.get(BEFORE_PARTICLES)
     feature, entry_dim = FEATURE, None
-    if is_scalar and (plate in of_rows or plate is None):
+    if left:
+        feature, entry_dim = left[0].name, left[0].dim
+    elif is_scalar and (plate in of_rows or plate is None):
         entry_dim = -1
     elif is_scalar:
         plate, feature, entry_dim = None, str(plate), -2
-    shape = site.value.shape if entry_dim is None else site.value.unsqueeze(entry_dim).shape
+    shape = _by_entry(value, entry_dim).shape
     return MaskSite(
         name=site.name,
         entries=shape[-1],

@@ -175,6 +175,7 @@ class RowDraws:
         weight_ess, weight_pareto_k: `(B,)`, of the proposed masks.
         means_by_draw: `(D, B, G)` by site, `means` given each θ_d.
         named: `(D, E, *event)` by `pyro.deterministic` site.
+        averaged: the sites whose means are averages over draws of what their laws depend on.
     """
 
     masks: dict[str, Tensor]
@@ -186,6 +187,7 @@ class RowDraws:
     weight_pareto_k: Tensor | None = None
     means_by_draw: dict[str, Tensor] | None = None
     named: dict[str, Tensor] = field(default_factory=dict)
+    averaged: frozenset[str] = frozenset()
 
 
 def draws_given_x(
@@ -216,6 +218,7 @@ def draws_given_x(
             for name, site in sites.items()
             if is_named_value(site)
         },
+        averaged=frozenset(m.name for m in described if _differs_by_mask(drawn[m.name], m)),
     )
 
 
@@ -235,7 +238,7 @@ def together(parts: Sequence[RowDraws]) -> RowDraws:
         }
     if len(parts) == 1:
         return parts[0]
-    joined: dict[str, Any] = {}
+    joined: dict[str, Any] = {"averaged": parts[0].averaged.union(*(p.averaged for p in parts))}
     for name, join in JOINS.items():
         values = [value for part in parts if (value := getattr(part, name)) is not None]
         if values and isinstance(values[0], dict):
@@ -300,9 +303,13 @@ def selection_of(site: Site, mask: MaskSite, drawn: Tensor) -> Tensor:
     if not states_mean(site):
         return drawn.mean(0, dtype=torch.float64)
     mean = mask.by_entry(site.distribution.mean)
-    if mean.dim() == 3 and not bool((mean == mean[:1]).all()):
-        return mean.mean(0)
-    return of_first_particle(mean)
+    return mean.mean(0) if _differs_by_mask(site, mask) else of_first_particle(mean)
+
+
+def _differs_by_mask(site: Site, mask: MaskSite) -> bool:
+    """Whether the mean of a mask's distribution depends on other latents of the particle."""
+    mean = mask.by_entry(site.distribution.mean) if states_mean(site) else None
+    return mean is not None and mean.dim() == 3 and not bool((mean == mean[:1]).all())
 
 
 def _label_probability(site: Site, imputations: int, masks: int) -> Tensor | None:

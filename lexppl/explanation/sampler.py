@@ -67,7 +67,8 @@ def read_runs(
             parts: list[Mapping[str, Tensor]] = []
             for rows in row_chunks(len(x), chunk):
                 draw = None if forced is None else forced(chain, rows)
-                runs = program.runs(tuple(column[rows] for column in args), imputations, draw=draw)
+                part_args = (*(column[rows] for column in args), None)
+                runs = program.runs(part_args[:2], imputations, draw=draw)
                 weighed = (replace(run, beside=beside) if beside else run for run, _ in runs)
                 parts.append(read(weighed, rows))
             by_chain.append({n: torch.cat([part[n] for part in parts]) for n in parts[0]})
@@ -221,8 +222,13 @@ def _forced(masks: Tensor, name: str, chain: int, rows: slice) -> Callable[[Site
 
 def read_mask(run: ParticleTrace) -> Tensor:
     """The first mask of a run, `(L, B, G)`."""
-    value = next(s.value for s in run.mask_sites if len(s.distribution.event_shape) == 1)
-    return torch.as_tensor(value)
+    masks = [s.value for s in run.mask_sites if len(s.distribution.event_shape) == 1]
+    if not masks:
+        raise ValueError(
+            "the program has no mask of event shape (G,) to read: read its latents by name, as by "
+            "lambda run: run.sites[name].value"
+        )
+    return torch.as_tensor(masks[0])
 
 
 def outcome(run: ParticleTrace, site: str = "y") -> Tensor:
@@ -246,7 +252,10 @@ def log_weights(run: ParticleTrace) -> Tensor:
     if weight is None:
         raise ValueError("the program observes nothing in mask_particles(): y has no likelihood")
     if weight.shape[-1] != len(run.arguments[0]):
-        raise ValueError("the program observes all rows together: no row has its own likelihood")
+        raise ValueError(
+            "the program observes all rows together, in one event or with masks that they share: "
+            "no row has its own likelihood; explain(program, x, y) weighs such masks by all rows"
+        )
     return weight.reshape((1,) * (3 - weight.dim()) + tuple(weight.shape))
 
 

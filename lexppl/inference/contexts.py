@@ -84,7 +84,7 @@ EXPLAINED = (
         "out within mask_particles()",
     ),
     (
-        r"^(The size of tensor a .*)",
+        r"^((?:The size of tensor a|index \d+ is out of bounds) .*)",
         "the program ends with {0!r}: as it is run on some of the rows, what it holds of each row "
         "itself, such as offsets or groups, must be columns of x",
     ),
@@ -97,7 +97,7 @@ def plate_errors_explained() -> Iterator[None]:
     """Errors of a program about its plates, or the rows that it is given, with what mends them."""
     try:
         yield
-    except (ValueError, RuntimeError) as error:
+    except (ValueError, RuntimeError, IndexError) as error:
         for words, mend in EXPLAINED:
             if (found := re.search(words, str(error))) is not None:
                 raise ValueError(mend.format(*found.groups())) from error

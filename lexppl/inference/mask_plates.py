@@ -4,7 +4,7 @@ p(y) = Σ_s p(s) Π_j Σ_z p(z_j = z | s) Π_{n in j} Σ_u p(u_n = u | s, z) p(y
 """
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -45,6 +45,16 @@ def plate_of(site: Site) -> str | None:
 def is_random(site: Site) -> bool:
     """Whether a site is drawn, and no function of others."""
     return not (site.observed or site.is_deterministic or is_point(site.distribution))
+
+
+def refuse_scaled(sites: Iterable[Site]) -> None:
+    """Refuse a density with a scale, which stands before the log in the bound."""
+    for site in sites:
+        if not bool((torch.as_tensor(site.scale) == 1.0).all()):
+            raise ValueError(
+                f"scaled site {site.name!r} has no posterior: leave poutine.scale, and plates of a "
+                "part of the rows, out; a power s is pyro.factor(name, (s - 1) * log_prob)"
+            )
 
 
 def entry_log_prob(site: Site, listed: bool = False) -> Tensor:
@@ -157,6 +167,8 @@ class MaskTree:
             total: Tensor | float = 0.0
             for name in names:
                 value = entry_log_prob(run.sites[name], True)[0]
+                if value.dim() > 2:
+                    self.terms(run, [name])  # Refuses plates of its own
                 total = total + (value if level else value.sum(-1, keepdim=True))
             log_p = torch.as_tensor(total).expand(len(listed), -1)
             log_p = log_p.reshape(*listed.counts[: level + 1], -1, log_p.shape[-1])[..., 0, :]
@@ -403,7 +415,8 @@ class MaskList(ListedLatents):
 
     def refuse_imputations(self, run: ParticleTrace) -> None:
         """Refuse a single imputation a mask where these are random."""
-        others = [s.name for s in run.drawn if is_random(s) and s.name not in self.values]
+        known = self.values.keys() | run.unobserved
+        others = [s.name for s in run.drawn if is_random(s) and s.name not in known]
         if others:
             raise ValueError(
                 f"{others} are random given the masks {self.names}: p(y | x, z) would be "

@@ -53,7 +53,6 @@ from lexppl.models.priors import (
     BetaBernoulliSelector,
     HorseshoeLinear,
     PriorLogits,
-    RandomSizeSelector,
     SiteOffsets,
     with_prior,
 )
@@ -66,6 +65,7 @@ from lexppl.models.selectors import (
     MaxConcreteSelector,
     PenaltyConditioned,
     PenaltyRangeSelector,
+    RandomSizeSelector,
     Selector,
 )
 from lexppl.models.survival import CoxLikelihood

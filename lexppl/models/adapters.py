@@ -66,9 +66,9 @@ class Adapted:
         else:
             logits = output == "logits"
             self.predict_proba = lambda rows: (
-                given
-                if isinstance(given := call(rows), Mapping)
-                else as_probabilities(as_numbers(given, name), logits).numpy()
+                outputs
+                if isinstance(outputs := call(rows), Mapping)
+                else as_probabilities(as_numbers(outputs, name), logits).numpy()
             )
 
     def identified_by(self) -> Any:
@@ -129,33 +129,35 @@ def name_of(model: Any) -> str:
     return str(getattr(model, "__name__", type(model).__name__))
 
 
-def as_probabilities(given: Tensor, logits: bool) -> Tensor:
+def as_probabilities(outputs: Tensor, logits: bool) -> Tensor:
     """Outputs `(B, C)`, or `(B, 1)` or `(B,)` of y = 1, as probabilities `(B, C)`."""
-    if given.dim() == 2 and given.shape[1] == 1:
-        given = given[:, 0]
-    if given.dim() != 1:
-        return given.softmax(1) if logits else given
-    other, one = (given.neg().sigmoid(), given.sigmoid()) if logits else (1.0 - given, given)
-    return torch.stack([other, one], 1)
+    if outputs.dim() == 2 and outputs.shape[1] == 1:
+        outputs = outputs[:, 0]
+    if outputs.dim() != 1:
+        return outputs.softmax(1) if logits else outputs
+    zeroth, first = (
+        (outputs.neg().sigmoid(), outputs.sigmoid()) if logits else (1.0 - outputs, outputs)
+    )
+    return torch.stack([zeroth, first], 1)
 
 
-def as_numbers(given: Any, name: str) -> Tensor:
+def as_numbers(values: Any, name: str) -> Tensor:
     """An array, tensor or series as float64, by the row that its index names; masked: NaN."""
-    if isinstance(given, Tensor):
-        return given.detach().cpu().double()
-    if hasattr(given, "sort_index") and set(given.index) == set(range(len(given))):
-        given = given.sort_index()
+    if isinstance(values, Tensor):
+        return values.detach().cpu().double()
+    if hasattr(values, "sort_index") and set(values.index) == set(range(len(values))):
+        values = values.sort_index()
     try:
-        return torch.from_numpy(np.array(np.ma.filled(given, np.nan), dtype=np.float64))
+        return torch.from_numpy(np.array(np.ma.filled(values, np.nan), dtype=np.float64))
     except (TypeError, ValueError) as error:
-        kind = type(given).__name__
+        kind = type(values).__name__
         raise TypeError(f"{name} must give an array of numbers; it gave {kind}: {error}") from None
 
 
 def _of_lightgbm(model: Any) -> Adapted:
-    found = re.search(r"^objective=(\w+)", model.model_to_string(num_iteration=1), re.MULTILINE)
+    objective = re.search(r"^objective=(\w+)", model.model_to_string(num_iteration=1), re.MULTILINE)
     kinds = ("binary", "multiclass", "multiclassova", "cross_entropy")
-    output = "probabilities" if found and found[1] in kinds else "response"
+    output = "probabilities" if objective and objective[1] in kinds else "response"
     return Adapted(model, "Booster", model.predict, output, names=model.feature_name())
 
 
@@ -184,12 +186,16 @@ def categories_of(estimator: Any, columns: list[str], words: list[str]) -> dict[
         stated = re.search(r"\n\[categorical_feature: ([\d,]+)\]", model.model_to_string(1))
         listed = [columns[int(n)] for n in stated[1].split(",")] if stated else []
         lists = model.pandas_categorical or []
-        named = next((some for some in (listed, words) if len(some) == len(lists)), ())
+        named = next((part for part in (listed, words) if len(part) == len(lists)), ())
         return dict(zip(named, lists, strict=False))
     model = model.get_booster() if hasattr(model, "get_booster") else model
     if hasattr(model, "get_categories"):  # XGBoost
         held = model.get_categories(export_to_arrow=True).to_arrow()
-        return {columns[n]: one.to_pandas() for n, (_, one) in enumerate(held) if one is not None}
+        return {
+            columns[n]: categories.to_pandas()
+            for n, (_, categories) in enumerate(held)
+            if categories is not None
+        }
     if getattr(model, "is_categorical_", None) is not None:  # scikit-learn's
         lists = model._preprocessor.named_transformers_["encoder"].categories_
         places = np.flatnonzero(model.is_categorical_).tolist()
@@ -223,11 +229,11 @@ def _of_transformers(
     if config.problem_type == "multi_label_classification":
         raise ValueError(f"{name}'s labels do not exclude each other; give a function of one")
 
-    def logits(**given: Any) -> NDArray[np.float64]:
+    def logits(**tokens: Any) -> NDArray[np.float64]:
         device = next(model.parameters()).device
         with evaluating(model), torch.no_grad():
-            found = model(**{name: part.to(device) for name, part in given.items()})
-        return found.logits.double().cpu().numpy()
+            outputs = model(**{name: part.to(device) for name, part in tokens.items()})
+        return outputs.logits.double().cpu().numpy()
 
     def of_tokens(rows: NDArray[Any]) -> NDArray[np.float64]:
         ids = torch.from_numpy(np.asarray(rows)).long()
@@ -269,17 +275,17 @@ def _of_onnx(source: Any, session: Any, name: str, output: str | None) -> Adapte
     if len(outputs) == 2 and outputs[0].type in ("tensor(int64)", "tensor(string)"):
         place, known = 1, "probabilities"
     for word, meaning in (("prob", "probabilities"), ("logit", "logits"), ("variable", "response")):
-        for number, one in enumerate(outputs):
-            if known is None and word in one.name.lower():
+        for number, port in enumerate(outputs):
+            if known is None and word in port.name.lower():
                 place, known = number, meaning
     if known is None:
-        listed = ", ".join(one.name for one in outputs)
+        listed = ", ".join(port.name for port in outputs)
         raise ValueError(
             f"say what {name} returns ({listed}): output='logits', 'probabilities' or 'response'"
         )
-    names = [one.name for one in inputs] if len(inputs) > 1 else None
+    names = [port.name for port in inputs] if len(inputs) > 1 else None
     # Of some models the batch and the columns have a size of their own, of others a name.
-    at_once, *width = (one if isinstance(one, int) else None for one in inputs[0].shape)
+    at_once, *width = (size if isinstance(size, int) else None for size in inputs[0].shape)
 
     def call(rows: Any) -> Any:
         columns = [np.asarray(rows)] if names is None else [rows[n].to_numpy() for n in names]
@@ -294,8 +300,8 @@ def _of_onnx(source: Any, session: Any, name: str, output: str | None) -> Adapte
         return joined.reshape(count) if known == "response" else joined
 
     def run(parts: Sequence[NDArray[Any]]) -> Any:
-        given = {one.name: _typed(one, part) for one, part in zip(inputs, parts, strict=True)}
-        return session.run([outputs[place].name], given)[0]
+        arrays = {port.name: _typed(port, part) for port, part in zip(inputs, parts, strict=True)}
+        return session.run([outputs[place].name], arrays)[0]
 
     features = width[0] if names is None and len(width) == 1 else None
     return Adapted(source, name, call, known, names=names, features=features)

@@ -1,4 +1,4 @@
-"""Priors: of weights, of how much is kept, of sites."""
+"""Priors of weights, of the rate of inclusion, of sites."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ from torch.distributions import Distribution, Independent
 
 from lexppl.argument_checks import finite_float, int_at_least, int_between, shaped
 from lexppl.configured import Configured
-from lexppl.distributions import RandomSizeSubset
 from lexppl.distributions.computed_once import MadeOnce
 
 NAMES = "Normal Laplace Cauchy Logistic LogNormal StudentT HalfNormal HalfCauchy Gamma InverseGamma"
 NAMES += " Exponential Uniform Beta Dirichlet MultivariateNormal"
-FAMILIES: Mapping[str, Any] = MappingProxyType({one: getattr(dist, one) for one in NAMES.split()})
+FAMILIES: Mapping[str, Any] = MappingProxyType(
+    {name: getattr(dist, name) for name in NAMES.split()}
+)
 """Pyro's classes by name."""
 
 
@@ -304,8 +305,8 @@ def _buffer(attribute: str, argument: str) -> str:
     return f"{attribute}_prior_{argument}"
 
 
-def _chooses(given: Any) -> bool:
-    return callable(given) and not isinstance(given, Distribution | type)
+def _chooses(prior: Any) -> bool:
+    return callable(prior) and not isinstance(prior, Distribution | type)
 
 
 def _is_below(name: str, part: str) -> bool:
@@ -439,41 +440,6 @@ class BetaBernoulliSelector(Configured, PyroModule):
         return dist.Bernoulli(logits=logits + rate.logit()).to_event(1)
 
 
-class RandomSizeSelector(Configured, nn.Module):
-    r"""First how many entries, by a given prior, then which, by the network:
-
-    .. math:: k \sim P, \qquad z \mid x, k \sim \mathrm{KSubset}(f(x), k),
-
-    with k, of each row, summed out (:class:`lexppl.distributions.RandomSizeSubset`).
-
-    Args:
-        network: `(B, *event)` to logits `(B, G)`.
-        sizes: P(0), …, P(S), S ≤ G, divided by their sum: as
-            :func:`lexppl.distributions.geometric_sizes` gives them.
-
-    Raises:
-        ValueError: a probability that is negative or not finite, none above 0; when first used,
-            more than G + 1.
-
-    Example:
-        >>> RandomSizeSelector(nn.Identity(), [0.0, 4.0, 2.0, 1.0])(torch.zeros(1, 3)).mean
-        tensor([[0.5238, 0.5238, 0.5238]])
-    """
-
-    def __init__(self, network: nn.Module, sizes: Sequence[float] | Tensor) -> None:
-        super().__init__()
-        self.network = network
-        self.sizes = tuple(finite_float("a probability of sizes", p, least=0.0) for p in sizes)
-        if not sum(self.sizes) > 0.0:
-            raise ValueError(f"sizes must have a probability above 0; they are {self.sizes}")
-        self._kept = MadeOnce()
-
-    def forward(self, x: Tensor) -> TorchDistribution:
-        logits = self.network(x)
-        sizes = self._kept.like(logits, self.sizes, torch.tensor)
-        return RandomSizeSubset(logits, sizes.log())
-
-
 class PriorLogits(Configured, nn.Module):
     r"""A selector's network beside what is known of the features: `f(x)_g + o_g`.
 
@@ -495,7 +461,7 @@ class PriorLogits(Configured, nn.Module):
     def __init__(self, network: nn.Module, log_odds: Sequence[float]) -> None:
         super().__init__()
         self.network = network
-        self.log_odds = tuple(finite_float("a log-odds", one) for one in log_odds)
+        self.log_odds = tuple(finite_float("a log-odds", value) for value in log_odds)
         self._kept = MadeOnce()
 
     def forward(self, x: Tensor) -> Tensor:
@@ -627,29 +593,29 @@ def _each(law: TorchDistribution, *shape: int) -> TorchDistribution:
 # Functions of a module each, so that what holds them can be pickled.
 
 
-def _rate(own: Any) -> TorchDistribution:
-    return dist.Beta(own.a * own._one, own.b * own._one)
+def _rate(part: Any) -> TorchDistribution:
+    return dist.Beta(part.a * part._one, part.b * part._one)
 
 
-def _global_scale(own: Any) -> TorchDistribution:
-    return dist.HalfCauchy(own.scale * own._one)
+def _global_scale(part: Any) -> TorchDistribution:
+    return dist.HalfCauchy(part.scale * part._one)
 
 
-def _local_scale(own: Any) -> TorchDistribution:
-    return _each(dist.HalfCauchy(own._one), own.outputs, own.inputs)
+def _local_scale(part: Any) -> TorchDistribution:
+    return _each(dist.HalfCauchy(part._one), part.outputs, part.inputs)
 
 
-def _effect(own: Any) -> TorchDistribution:
-    return _each(dist.Normal(0.0 * own._one, own._one), own.outputs, own.inputs)
+def _effect(part: Any) -> TorchDistribution:
+    return _each(dist.Normal(0.0 * part._one, part._one), part.outputs, part.inputs)
 
 
-def _intercept(own: Any) -> TorchDistribution:
-    return _each(dist.Normal(0.0 * own._one, own.intercept_scale * own._one), own.outputs)
+def _intercept(part: Any) -> TorchDistribution:
+    return _each(dist.Normal(0.0 * part._one, part.intercept_scale * part._one), part.outputs)
 
 
-def _spread(own: Any) -> TorchDistribution:
-    return dist.HalfNormal(own.scale * own._one)
+def _spread(part: Any) -> TorchDistribution:
+    return dist.HalfNormal(part.scale * part._one)
 
 
-def _site_effect(own: Any) -> TorchDistribution:
-    return _each(dist.Normal(0.0 * own._one, own._one), own.sites, own.outputs)
+def _site_effect(part: Any) -> TorchDistribution:
+    return _each(dist.Normal(0.0 * part._one, part._one), part.sites, part.outputs)

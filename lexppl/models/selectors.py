@@ -12,7 +12,14 @@ from torch.nn.functional import softplus
 
 from lexppl.argument_checks import finite_float, fraction, int_at_least, int_between
 from lexppl.configured import Configured
-from lexppl.distributions import ChainMask, KSubset, MaskDirichlet, MaxConcrete, SequentialMask
+from lexppl.distributions import (
+    ChainMask,
+    KSubset,
+    MaskDirichlet,
+    MaxConcrete,
+    RandomSizeSubset,
+    SequentialMask,
+)
 from lexppl.distributions.computed_once import MadeOnce
 from lexppl.distributions.random_size import ExchangeableMasks
 from lexppl.distributions.top_k import TopEntries
@@ -116,6 +123,40 @@ class KSubsetSelector(_NetworkSelector):
             return k
         falling = entries * (k / entries) ** (fit_progress() / self.until)
         return falling.round().long() if isinstance(falling, Tensor) else round(falling)
+
+
+class RandomSizeSelector(_NetworkSelector):
+    r"""First how many entries, by a given prior, then which, by the network:
+
+    .. math:: k \sim P, \qquad z \mid x, k \sim \mathrm{KSubset}(f(x), k),
+
+    with k, of each row, summed out (:class:`lexppl.distributions.RandomSizeSubset`).
+
+    Args:
+        network: `(B, *event)` to logits `(B, G)`.
+        sizes: P(0), …, P(S), S ≤ G, divided by their sum: as
+            :func:`lexppl.distributions.geometric_sizes` gives them.
+
+    Raises:
+        ValueError: a probability that is negative or not finite, none above 0; when first used,
+            more than G + 1.
+
+    Example:
+        >>> RandomSizeSelector(nn.Identity(), [0.0, 4.0, 2.0, 1.0])(torch.zeros(1, 3)).mean
+        tensor([[0.5238, 0.5238, 0.5238]])
+    """
+
+    def __init__(self, network: nn.Module, sizes: Sequence[float] | Tensor) -> None:
+        super().__init__(network)
+        self.sizes = tuple(finite_float("a probability of sizes", p, least=0.0) for p in sizes)
+        if not sum(self.sizes) > 0.0:
+            raise ValueError(f"sizes must have a probability above 0; they are {self.sizes}")
+        self._kept = MadeOnce()
+
+    def forward(self, x: Tensor) -> TorchDistribution:
+        logits = self.network(x)
+        sizes = self._kept.like(logits, self.sizes, torch.tensor)
+        return RandomSizeSubset(logits, sizes.log())
 
 
 class ChainSelector(_NetworkSelector):

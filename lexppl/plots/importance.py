@@ -12,8 +12,9 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 from scipy.cluster.hierarchy import leaves_list, linkage, optimal_leaf_ordering
 
-from lexppl.argument_checks import int_at_least, one_of
+from lexppl.argument_checks import int_at_least, one_of, shaped
 from lexppl.arviz_compatibility import Posterior
+from lexppl.evaluation.effects import FeatureEffects
 from lexppl.explanation.reading.feature_values import FeatureValues, feature_values, strata_of
 from lexppl.explanation.reading.masks import ATTRIBUTION, PROBABILITY, kind_of, mask_means, masks_of
 from lexppl.explanation.reading.picture_values import evenly, short
@@ -198,22 +199,31 @@ MOST_LEVELS = 12
 
 
 def plot_dependence(
-    posterior: Posterior, feature: str, rows: int = 500, width: float = 6.0, *, by: Any = None
+    posterior: Posterior,
+    feature: str,
+    rows: int = 500,
+    width: float = 6.0,
+    *,
+    by: Any = None,
+    effects: FeatureEffects | None = None,
 ) -> Figure:
     """Selection probability of a feature against its value, a point a row; or the values of soft
-    masks, or attributions with their signs.
+    masks, or attributions with their signs; or its effects on the prediction.
 
     A point is the mean over replicates of E[z | x] in that row, a thin line its range over
-    replicates.
+    replicates. With `effects` it is what the feature adds to the prediction in rows that keep it:
+    to the log-odds of the last of two labels, or of all of them, by colour; to a response's mean.
 
     Args:
         rows: how many to show at most, an even choice.
+        effects: of :func:`lexppl.evaluation.feature_effects` for the posterior's rows.
         by: what colours the points: another feature's name, or a value for each of the posterior's
             rows. Levels have a colour each; numbers are cut at their median.
 
     Raises:
         TypeError, ValueError: not a posterior of :func:`explain`, no such feature, one whose values
-            are not known, fewer than one row, values of another number of rows.
+            are not known, fewer than one row, values or effects of another number of rows, `by`
+            beside effects on three labels or more.
 
     Example:
         >>> import xarray as xr
@@ -235,7 +245,14 @@ def plot_dependence(
     names = [str(name) for name in means[means.dims[-1]].values]
     one_of(names, "feature", feature)
     known = _known(posterior, feature)
-    every = means.values[:, :, names.index(feature)].astype(np.float64)
+    kind = kind_of(posterior)
+    every = means.values[:, :, names.index(feature), None].astype(np.float64)
+    labels: tuple[str, ...] = ()
+    height = kind.label if kind is PROBABILITY else kind.name
+    if effects is not None:
+        every, labels = effects.of(feature)[None], effects.class_names or ()
+        shaped("effects", every[0], (len(known), every.shape[-1]))
+        height = f"effect on the {f'log-odds of {labels[-1]}' if labels else 'mean response'}"
     places = evenly(every.shape[1], rows)
     each, across = every[:, places], known.numbers[places]
     if known.levels is not None:
@@ -244,23 +261,33 @@ def plot_dependence(
     split = _known(posterior, by).column() if isinstance(by, str) else split
     strata = strata_of(split, len(known)).iloc[places]
     strata = strata.cat.remove_unused_categories()
-    kind = kind_of(posterior)
     figure, axes = new_figure(width, 0.45 * width + 0.6)
     of = f"{short(by)}: " if isinstance(by, str) else ""
-    colours = LOW_TO_HIGH(np.linspace(0.0, 1.0, len(strata.cat.categories)))
-    for stratum, color in zip(strata.cat.categories, colours, strict=True):
-        own = (strata == stratum).to_numpy()
-        x, y, name = across[own], each[:, own], of + short(stratum)
+    parts = {
+        of + short(stratum): (each[..., -1], (strata == stratum).to_numpy())
+        for stratum in strata.cat.categories
+    }
+    if len(labels) > 2:
+        if by is not None:
+            raise ValueError("effects on three labels or more have a colour a label: leave out by=")
+        height = "effect on the log-odds of each label"
+        every_row = np.full(len(places), True)
+        parts = {short(label): (each[..., c], every_row) for c, label in enumerate(labels)}
+    colours = LOW_TO_HIGH(np.linspace(0.0, 1.0, len(parts)))
+    for (name, (values, own)), color in zip(parts.items(), colours, strict=True):
+        x, y = across[own], values[:, own]
         if len(y) > 1:
             axes.vlines(x, y.min(0), y.max(0), color=color, linewidth=0.8, alpha=0.35, zorder=0.9)
         axes.scatter(x, y.mean(0), s=14, color=color, alpha=0.75, linewidths=0, label=name)
     if len(each) > 1:
         axes.collections[0].set_label("range over replicates")
-    if len(each) > 1 or by is not None:
+    if len(each) > 1 or by is not None or len(labels) > 2:
         legend_outside(figure, width)
     axes.set_xlabel(short(feature))
-    axes.set_ylabel(kind.label if kind is PROBABILITY else kind.name)
-    if kind is PROBABILITY:
+    axes.set_ylabel(height)
+    if effects is not None:
+        axes.axhline(0.0, color=FAINT, linewidth=0.8, zorder=0)
+    elif kind is PROBABILITY:
         axes.set_ylim(-0.04, 1.04)
     if known.dates:
         locator = AutoDateLocator(maxticks=5)

@@ -38,17 +38,17 @@ ROOMS = ("lexppl.models.", "lexppl.inference.", "lexppl.systems.")
 
 def known_parts() -> Mapping[str, type[nn.Module]]:
     """The library's parts that can describe themselves, by class name."""
-    found: dict[str, type[nn.Module]] = {}
+    parts: dict[str, type[nn.Module]] = {}
     kinds: list[type] = list(Configured.__subclasses__())
     while kinds:
         kind = kinds.pop()
         kinds += kind.__subclasses__()
         name, home = kind.__name__, kind.__module__
         # Not the classes that Pyro makes of these, nor those of a user.
-        own = getattr(sys.modules.get(home), name, None) is kind and not name.startswith("_")
-        if own and issubclass(kind, nn.Module) and home.startswith(ROOMS):
-            found[name] = kind
-    return MappingProxyType(found)
+        is_public = getattr(sys.modules.get(home), name, None) is kind and not name.startswith("_")
+        if is_public and issubclass(kind, nn.Module) and home.startswith(ROOMS):
+            parts[name] = kind
+    return MappingProxyType(parts)
 
 
 def describe(part: Any, path: str = "model") -> Any:
@@ -172,17 +172,17 @@ def fields_from(described: Mapping[str, Any], sample_stats: Mapping[str, Any]) -
     refuse_types(FitResult, fields)
     for name in (*BY_REPLICATE, "collapse"):
         shaped(name, fields[name], (count,))
-    found = {n: tuple(v) if isinstance(v, list) else v for n, v in fields.items()}
-    found |= {name: np.array(fields[name], dtype=kind) for name, kind in BY_REPLICATE.items()}
-    found["collapse"] = fields["collapse"]
+    arguments = {n: tuple(v) if isinstance(v, list) else v for n, v in fields.items()}
+    arguments |= {name: np.array(fields[name], dtype=kind) for name, kind in BY_REPLICATE.items()}
+    arguments["collapse"] = fields["collapse"]
     compiled, sampler, objective = (described[n] for n in ("compiled", SAMPLER, "objective"))
     if compiled is not None:
-        found["compiled"] = made_of(CompiledSteps, compiled)
+        arguments["compiled"] = made_of(CompiledSteps, compiled)
     if sampler is not None:
-        found["sampler"] = made_of(SamplerRecord, {**sampler, "sample_stats": sample_stats})
+        arguments["sampler"] = made_of(SamplerRecord, {**sampler, "sample_stats": sample_stats})
     if objective is not None:
         masks = objective["masks"]
-        found["objective"] = NestedIWAE(**{**objective, "masks": masks or math.inf})
+        arguments["objective"] = NestedIWAE(**{**objective, "masks": masks or math.inf})
     history = described["history"]
     refuse_types(History, history)
     epochs = len(history["stage"])
@@ -193,7 +193,7 @@ def fields_from(described: Mapping[str, Any], sample_stats: Mapping[str, Any]) -
         )
         for name, values in history.items()
     }
-    return {"objective": None, **found, "history": History(**arrays)}
+    return {"objective": None, **arguments, "history": History(**arrays)}
 
 
 def own_tensors(beginning: str, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -208,11 +208,11 @@ def own_tensors(beginning: str, weights: Mapping[str, Tensor]) -> dict[str, Tens
 def _plain(value: Any) -> Any:
     """As JSON has it, which knows no NaN and no infinity: null stands in their place."""
     if isinstance(value, Mapping):
-        return {name: _plain(one) for name, one in value.items()}
+        return {name: _plain(part) for name, part in value.items()}
     if isinstance(value, np.ndarray | np.generic):
         return _plain(value.tolist())
     if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
+        return [_plain(part) for part in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -241,7 +241,11 @@ def described_guide(guide: AutoGuide) -> dict[str, Any]:
 
 def rows_seen(guide: Any) -> dict[str, Tensor]:
     """A row of zeros of each column that a guide's automatic ones were run on, by name."""
-    traces = [one.prototype_trace for one in automatic_guides([guide]) if one.prototype_trace]
+    traces = [
+        guide_part.prototype_trace
+        for guide_part in automatic_guides([guide])
+        if guide_part.prototype_trace
+    ]
     columns = traces[0].nodes["_INPUT"]["args"] if traces else ()
     return {f"{ROW}{i}": column.new_zeros(1, *column.shape[1:]) for i, column in enumerate(columns)}
 
@@ -263,13 +267,15 @@ def settle_guide(guide: Any, described: Any, program: Any, rows: Mapping[str, Te
     """Run the automatic guides of a guide that have not been, as `fit` does, and refuse sites
     unlike the file's."""
     saved = described[SITES]
-    for one in automatic_guides([guide]):
-        if one.prototype_trace is None:
+    for automatic in automatic_guides([guide]):
+        if automatic.prototype_trace is None:
             keep_parameters_local(program)
             with seeded(0), program_settings(validate=False), evaluating(program):
-                set_up(one, [program], tuple(torch.cat([rows[n], rows[n]]) for n in sorted(rows)))
-    found = sites_in_order(guide)
-    for place, (old, new) in enumerate(zip_longest(saved, found)):
+                set_up(
+                    automatic, [program], tuple(torch.cat([rows[n], rows[n]]) for n in sorted(rows))
+                )
+    sites = sites_in_order(guide)
+    for place, (old, new) in enumerate(zip_longest(saved, sites)):
         if old != new:
             raise ValueError(
                 f"site {place + 1} of the guide was {_named(old)} and is {_named(new)}, and its "
@@ -288,9 +294,9 @@ def sites_in_order(guide: Any) -> list[dict[str, Any]]:
             "support": " ".join(str(node["fn"].support).split()),
             "plates": [[frame.name, frame.size] for frame in node["cond_indep_stack"]],
         }
-        for one in automatic_guides([guide])
-        if one.prototype_trace is not None
-        for name, node in one.prototype_trace.iter_stochastic_nodes()
+        for automatic in automatic_guides([guide])
+        if automatic.prototype_trace is not None
+        for name, node in automatic.prototype_trace.iter_stochastic_nodes()
     ]
 
 

@@ -71,7 +71,7 @@ def test_what_matters_is_found_and_noise_is_not(learned):
     assert "Groups that are not found stand in grey." in page
     first = page.partition("How sure is that?")[0]
     assert all(f"<strong>{name}</strong>" in first for name in table.index[:2])
-    assert "would be predicted wrong" in first
+    assert "more of 100 rows wrong" in first and "↓ less “low” where high" in first
 
 
 @pytest.fixture

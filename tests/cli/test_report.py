@@ -85,7 +85,8 @@ def test_a_page_that_is_hard_to_read_does_not_pass(results, tmp_path):
 def test_the_table_and_the_pictures_say_it_in_one_order(results):
     page = page_of(results)
     ranked = pd.read_csv(results / "importance.csv")["feature"].tolist()
-    rows = re.findall(r'<th scope="row">((?:(?!</th>).)*?)<span class="bar">', page)
+    table = page.partition("What matters")[2]
+    rows = re.findall(r'<th scope="row">((?:(?!</th>).)*?)<span class="bar">', table)
     assert rows == ranked
     # One table, and no picture, of how often features are kept over all rows.
     assert page.count('<table class="ranking">') == 1 and "Ranked features with" not in page
@@ -117,10 +118,27 @@ def test_directions_are_those_of_the_saved_explainer(results):
     of_age = table[(table["feature"] == "age") & (table["class"] == "high")].iloc[0]
     of_smith = table[(table["level"] == "smith") & (table["class"] == "high")].iloc[0]
     assert of_age["direction"] > 0.7 and of_age["slope"] > 0.5 and of_smith["effect"] > 0.5
-    # The second label is low.
-    assert "direction (low)" in page_of(results)
-    line = re.search(r'<th scope="row">age<.*?</tr>', page_of(results), re.DOTALL).group(0)
+    # The rarer label is low.
+    picture, _, ranking = page_of(results).partition("What matters")
+    assert "direction (low)" in ranking
+    line = re.search(r'<th scope="row">age<.*?</tr>', picture, re.DOTALL).group(0)
+    assert "↓ less “low” where high" in line
+    line = re.search(r'<th scope="row">age<.*?</tr>', ranking, re.DOTALL).group(0)
     assert "↓\xa0−0." in line
+
+
+def test_dependence_is_shown_of_the_first_three_features_that_are_kept(results, of_classes):
+    for folder, labels in ((results, ()), (of_classes, ("high", "low", "middle"))):
+        page = page_of(folder)
+        ranked = pd.read_csv(folder / "importance.csv")["feature"]
+        kept = pd.read_csv(folder / "directions.csv").groupby("feature")["kept"].max()
+        expected = [name for name in ranked if kept[name] >= 3.0][:3]
+        pictures = re.findall(r'aria-label="Effect of (.*?) on the pred.*?</svg>', page, re.DOTALL)
+        assert pictures == expected and "<h2>Which way, by value</h2>" in page
+        first = re.search(r'aria-label="Effect of .*?</svg>', page, re.DOTALL).group(0)
+        texts = re.findall(r"<text[^>]*>(.*?)</text>", first)
+        height = "each label" if labels else "low"
+        assert f"effect on the log-odds of {height}" in texts and set(labels) <= set(texts)
 
 
 def test_rows_that_are_asked_for_add_up(results, capsys):

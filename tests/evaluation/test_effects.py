@@ -271,6 +271,11 @@ def test_the_most_kept_comes_first_and_what_no_draw_keeps_adds_nothing():
     assert steps.table["kept"].is_monotonic_decreasing
     assert steps.table["step"]["x1"] == 0.0 and (steps.table["step"][:2] != 0.0).all()
     assert math.isnan(steps.base)
+    # It has no bar, neither by itself nor among others, and the bars still add up.
+    for most in (12, 2, 1):
+        bars = steps.bars(most)
+        assert set(bars.index[1:-1]) <= {"x3", "x2", "1 more"} and len(bars) == 4
+        assert bars["step"].sum() == pytest.approx(steps.predicted - steps.hidden)
 
 
 def test_the_likeliest_label_is_the_default():

@@ -151,6 +151,35 @@ def test_copies_say_all_alone_and_nothing_beyond_each_other():
     together, members = run.group_table(), run.feature_table()
     assert together.loc["pair", "found"] and together.loc["pair", "last"] > 0.1
     assert not members["found"].any()
+    copies = run.stand_ins()
+    assert list(copies) == ["pair"] and list(copies["pair"]) == ["x1", "x2"]
+    assert sum(copies["pair"].values()) == pytest.approx(1.0)
+    assert min(copies["pair"].values()) > 0.4
+    # A column that says something beyond its group has no stand-in, and noise stands in for none.
+    mixed = FeatureGroups.named({"pair": ["x1", "x3"]}, ["x1", "x2", "x3"])
+    assert importance(table(x, y), groups=mixed).stand_ins() == {}
+
+
+def test_weights_of_copies_are_those_of_the_rows():
+    """w ∝ exp(−δ² / 2 (s² + .01²)) by hand; behind by more than two errors it is no stand-in."""
+    draw, rows = np.random.default_rng(0), 400
+    first = draw.normal(0.3, 0.2, rows)
+    groups = FeatureGroups.named({"pair": ["a", "b"]}, ["a", "b"])
+    zero, units = np.zeros(rows), np.arange(rows)
+    for less, both in ((0.0, True), (0.012, True), (0.05, False)):
+        behind = draw.normal(less, 0.05, rows) - 0.0
+        behind += less - behind.mean()
+        each = np.stack([first, first, first - behind], 1)
+        errors = np.zeros((rows, 2))
+        found = Importance(
+            ("a", "b"), groups, each, np.zeros((rows, 3)), zero, zero, errors, units, zero + 1.0
+        ).stand_ins()
+        odds = np.exp(-(less**2) / 2 / (behind.var(ddof=1) / rows + 0.01**2))
+        if both:
+            expected = {"a": 1 / (1 + odds), "b": odds / (1 + odds)}
+            assert found["pair"] == pytest.approx(expected, rel=1e-6)
+        else:
+            assert found == {}
 
 
 def test_of_a_group_the_member_that_decides_is_found():

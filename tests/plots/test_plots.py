@@ -8,13 +8,14 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 import xarray as xr
 
 from lexppl.arviz_compatibility import group_of, posterior_of
 from lexppl.data import TableEncoding
 from lexppl.data.encoding import TargetColumn
 from lexppl.evaluation.bayes.calibration import Calibration
-from lexppl.evaluation.effects import RowSteps
+from lexppl.evaluation.effects import FeatureEffects, RowSteps
 from lexppl.explanation import save_posterior, selection_table
 from lexppl.explanation.reading.feature_values import (
     FeatureValues,
@@ -374,6 +375,44 @@ def test_points_of_dependence_have_the_colour_of_their_stratum(by, chains):
     assert len(legend) == len(points) + (chains > 1)
 
 
+def effects_on(labels, rows=20):
+    """Effects of age and job by two fits, of which the first keeps age in every other row and the
+    second in none."""
+    draw = torch.Generator().manual_seed(3)
+    each = torch.randn(2, rows, 2, len(labels) or 1, generator=draw, dtype=torch.float64)
+    kept = torch.ones(2, rows, 2)
+    kept[0, ::2, 0], kept[1, :, 0] = 0.0, 0.0
+    return FeatureEffects(each, kept, ("age", "job"), labels or None)
+
+
+@pytest.mark.parametrize("labels", [(), ("ill", "well"), ("a", "b", "c")])
+def test_effects_against_the_value_are_of_the_rows_that_keep_it(labels):
+    effects = effects_on(labels)
+    axes = drawn(plot_dependence(posterior(), "age", effects=effects))
+    points = [np.ma.getdata(c.get_offsets()) for c in axes.collections]
+    shown = range(3) if len(labels) > 2 else [-1]
+    assert len(points) == len(shown)
+    for places, c in zip(points, shown, strict=True):
+        seen = np.isfinite(places).all(1)
+        np.testing.assert_array_equal(seen, np.arange(20) % 2 == 1)
+        np.testing.assert_array_equal(places[seen, 0], AGES[1::2])
+        np.testing.assert_allclose(places[seen, 1], effects.effects[0, 1::2, 0, c])
+    named = {0: "mean response", 2: "log-odds of well", 3: "log-odds of each label"}
+    assert axes.get_ylabel() == f"effect on the {named[len(labels)]}"
+    legends = [text.get_text() for legend in axes.figure.legends for text in legend.get_texts()]
+    assert legends == list(labels) * (len(labels) > 2)
+
+
+def test_effects_of_two_fits_are_weighed_by_the_draws_that_keep_it():
+    effects = effects_on(("ill", "well"))
+    effects.kept[:, :, 1] = torch.tensor([0.5, 1.0])[:, None]
+    axes = drawn(plot_dependence(posterior(), "job", by="age", effects=effects))
+    points = np.concatenate([np.ma.getdata(c.get_offsets()) for c in axes.collections])
+    heights = points[np.isfinite(points).all(1), 1]
+    expected = (effects.effects[0, :, 1, 1] + 2 * effects.effects[1, :, 1, 1]) / 3
+    np.testing.assert_allclose(np.sort(heights), np.sort(expected[~np.isnan(JOBS)]))
+
+
 def test_levels_stand_side_by_side():
     axes = drawn(plot_dependence(posterior(), "job"))
     across = np.asarray(axes.collections[1].get_offsets())[:, 0]
@@ -507,6 +546,14 @@ test_mistakes_of_rows_are_named = refusals(
         r"by must have shape \(20,\); the shape is \(2,\)",
     ),
     (lambda: plot_dependence(posterior(), "age", rows=0), "rows must be"),
+    (
+        lambda: plot_dependence(posterior(), "age", effects=effects_on((), rows=7)),
+        r"effects must have shape \(20, 1\)",
+    ),
+    (
+        lambda: plot_dependence(posterior(), "age", by="job", effects=effects_on(("a", "b", "c"))),
+        "leave out by=",
+    ),
     (lambda: plot_beeswarm(posterior(), 0), "features must be"),
     (lambda: plot_beeswarm(posterior(), ["shoe"]), "features must be names"),
     (lambda: plot_beeswarm(posterior(), []), "features must be names"),

@@ -8,15 +8,18 @@ from matplotlib.ticker import MaxNLocator
 
 from lexppl.cli.report.data import TableReport
 from lexppl.cli.results.scores import SizeCurve
+from lexppl.evaluation.effects import LEAST_KEPT
 from lexppl.evaluation.penalty_path import PenaltyPath
+from lexppl.explanation.reading.feature_values import feature_values
 from lexppl.inference.training.result import History
 from lexppl.plots.fits import plot_history
-from lexppl.plots.importance import plot_heatmap
+from lexppl.plots.importance import plot_dependence, plot_heatmap
 from lexppl.plots.rows import plot_beeswarm
 from lexppl.plots.style import BLUE, GREY, INK, as_svg, legend_outside, new_figure, plain
 
 WIDTH = 4.9  # Of a figure in inches
 SWARM_FEATURES, SHOWN_ROWS = 12, 50
+DEPENDENCE_FEATURES, DEPENDENCE_ROWS = 3, 300
 
 
 def rows_figures(report: TableReport) -> dict[str, Markup | None]:
@@ -33,6 +36,23 @@ def rows_figures(report: TableReport) -> dict[str, Markup | None]:
     heat_map = plot_heatmap(report.posterior, SHOWN_ROWS, order, WIDTH)
     name = f"Heat map of rows by features: {report.kind.meaning}"
     return {"swarm": swarm, "rows": as_svg(heat_map, name)}
+
+
+def dependence_figures(report: TableReport) -> list[Markup]:
+    """Effects of the first features that some rows keep, against their values."""
+    effects = report.details.effects
+    if effects is None:
+        return []
+    kept = dict(zip(effects.entry_names, effects.kept.mean(0).sum(0).tolist(), strict=True))
+    posterior = report.posterior.isel(row=slice(effects.kept.shape[1]))
+    known, figures = feature_values(posterior), []
+    names = [n for n in map(str, report.ranking.index) if n in known and kept[n] >= LEAST_KEPT]
+    for name in names[:DEPENDENCE_FEATURES]:
+        figure = plot_dependence(posterior, name, DEPENDENCE_ROWS, WIDTH, effects=effects)
+        for points in figure.axes[0].collections:
+            points.set_rasterized(True)
+        figures.append(as_svg(figure, f"Effect of {name} on the prediction, by its value"))
+    return figures
 
 
 def fit_figures(curve: SizeCurve | None, history: History, figure: str) -> dict[str, Markup | None]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 from lexppl.cli.report.data import TableReport
 from lexppl.cli.report.sentences import FirstScreen, first_screen
-from lexppl.cli.results.penalties import LEAST_KEPT, AllPenalties, AtPenalty
+from lexppl.cli.results.penalties import AllPenalties, AtPenalty
 from lexppl.cli.results.scores import ScoreRow
 from lexppl.explanation.reading.sentences import ReadGroup, plain
 
@@ -33,7 +34,11 @@ def dial_data(report: TableReport) -> dict[str, Any] | None:
     if penalties is None:
         return None
     screen = first_screen(report)
-    each = [_setting(report, screen, penalties, one) for one in penalties.each[::-1]]
+    other = replace(screen, modes=())
+    each = [
+        _setting(report, screen if place == penalties.chosen else other, penalties, one)
+        for place, one in reversed(list(enumerate(penalties.each)))
+    ]
     chosen, total = len(each) - 1 - penalties.chosen, len(report.source.data)
     return {"settings": each, "chosen": chosen, "rows": penalties.rows, "total": total}
 
@@ -46,15 +51,18 @@ def _setting(
     kept = dict(zip(groups.names, numbers, strict=True))
     order = sorted(kept, key=lambda name: -kept[name][0])
     members = dict(zip(groups.names, groups.members, strict=True))
+    known = {group.name: group for group in screen.groups}
     read = [
-        ReadGroup(name, tuple(features[g] for g in members[name]), kept[name][0])
+        replace(
+            known.get(name) or ReadGroup(name, tuple(features[g] for g in members[name]), 0.0),
+            kept=kept[name][0],
+        )
         for name in order
-        if kept[name][0] >= LEAST_KEPT
     ]
     return {
         "penalty": one.penalty,
         "size": round(one.score.size, 3),
-        "sentence": plain(screen.reading(read)),
+        "sentence": plain(replace(screen, groups=read).rests_on()),
         "scores": _scores(one.score),
         "groups": [[name, *(round(v, 5) for v in kept[name])] for name in order[:MOST_GROUPS]],
         "rows": one.rows,

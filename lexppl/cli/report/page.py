@@ -16,7 +16,13 @@ from lexppl.choices.methods import METHODS
 from lexppl.choices.settings import NETWORK
 from lexppl.cli.image_text_rows import written_words
 from lexppl.cli.options.plan_options import law_of
-from lexppl.cli.report.charts import SHOWN_ROWS, dial_figure, fit_figures, rows_figures
+from lexppl.cli.report.charts import (
+    SHOWN_ROWS,
+    dependence_figures,
+    dial_figure,
+    fit_figures,
+    rows_figures,
+)
 from lexppl.cli.report.data import Report, RowsReport, TableReport
 from lexppl.cli.report.dial import dial_data
 from lexppl.cli.report.image_text_parts import image_parts, text_parts
@@ -133,6 +139,7 @@ def _of_table(report: TableReport) -> dict[str, Any]:
         "gains": gains is not None,
         "gain_meaning": gains and gain_meaning(gains),
         "about": direction_target(report) if report.details.directions is not None else None,
+        "picture": [bar for bar in bars if bar["gain"] and not (bar["lost"] or bar["is_member"])],
         "first_features": bars[:FIRST_FEATURES],
         "more_features": bars[FIRST_FEATURES:],
         "clear": f"{CLEAR:g}",
@@ -142,6 +149,7 @@ def _of_table(report: TableReport) -> dict[str, Any]:
         "choice": report.choice.answer(),
         "rows_shown": min(SHOWN_ROWS, len(masks_of(report.posterior)["row"])),
         "maps": rows_figures(report),
+        "by_value": dependence_figures(report),
         "path": path,
         "within": f"{WITHIN:g}",
         "snippet": "table",

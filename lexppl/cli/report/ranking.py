@@ -5,10 +5,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 from numpy.typing import NDArray
 
 from lexppl.cli.report.data import TableReport
 from lexppl.explanation.reading.masks import PROBABILITY, ImportanceKind
+from lexppl.explanation.reading.sentences import share_of
+from lexppl.summary import number_text
 
 INTERVAL, RANGE = "95 % interval", "range of fits"
 SHOWN_MEMBERS = 3  # Members of a group that have a line
@@ -72,30 +75,42 @@ def ranking_cells(lines: pd.DataFrame) -> list[list[str]]:
 
 
 def ranking_bars(report: TableReport) -> list[dict[str, Any]]:
-    """Name, bar and cells of each line for the page: bars of gains from 0, or of the masks."""
+    """Name, bar and cells of each line for the page: bars from the gain to what is said alone, with
+    an interval that covers both of theirs, or bars of the masks from 0."""
     lines = ranked_lines(report.ranking, None if report.gains is None else report.gains.groups)
-    columns = [str(lines.columns[0]), "lower", "upper"]
+    columns = [str(lines.columns[0]), str(lines.columns[0]), "lower", "upper"]
     if has_gains := "gain" in lines:
-        columns = ["gain", "gain_lower", "gain_upper"]
+        columns = ["gain", "first", "lower", "upper"]
+        for end, choose in (("lower", np.minimum), ("upper", np.maximum)):
+            each = (lines[f"{of}_{end}"].to_numpy(float) for of in ("gain", "first"))
+            lines[f"both_{end}"] = choose(*each)
+        columns[2:] = ["both_lower", "both_upper"]
     values = lines[columns].to_numpy(dtype=np.float64)
     low, high = _ends(values, has_gains, report.kind)
-    directions = direction_cells(report)
+    directions, about = direction_cells(report), direction_target(report)
+    is_response = report.source.data.class_names is None
     bars = []
-    rows = zip(lines.index, values.tolist(), ranking_cells(lines), strict=True)
-    for place, (name, (value, lower, upper), cells) in enumerate(rows):
-        value = float(np.nan_to_num(value))
+    rows = zip(lines.index, values.tolist(), lines.iloc[:, 0], ranking_cells(lines), strict=True)
+    for place, (name, (value, alone, lower, upper), kept, cells) in enumerate(rows):
+        value, alone = (float(np.nan_to_num(one)) for one in (value, alone))
         *gain, importance, interval, agreement = cells[1:]
+        direction = directions.get(_most_kept(report.ranking, str(name)), "–")
+        first = alone if has_gains else 0.0
         bars.append(
             {
                 "name": str(name),
                 "is_member": bool(lines["member"].iloc[place]),
                 "gain": [cell.replace("-", "−") for cell in gain],
-                "direction": directions.get(str(name), "–") if directions else None,
+                "direction": direction if directions else None,
+                "way": direction_words(direction, about, is_response),
+                "rows": share_of(float(kept)),
                 "importance": importance,
                 "interval": interval,
                 "agreement": agreement,
                 "lost": has_gains and not lines["found"].iloc[place],
-                "bar": _part(min(value, 0.0), max(value, 0.0), low, high),
+                "bar": _part(min(value, first), max(value, first), low, high),
+                "without": _without(lines.iloc[place], is_response),
+                "marks": [_part(one, one, low, high)["left"] for one in (value, first)],
                 "span": None if math.isnan(lower) else _part(lower, upper, low, high),
                 "zero": f"{100 * -low / (high - low):.1f}" if low < 0 else None,
             }
@@ -103,17 +118,51 @@ def ranking_bars(report: TableReport) -> list[dict[str, Any]]:
     return bars
 
 
+def _most_kept(ranking: pd.DataFrame, name: str) -> str:
+    """The member of a group that is kept most; a feature itself."""
+    own = ranking[ranking["group"] == name] if "group" in ranking else ranking[:0]
+    return name if own.empty or name in own.index else str(own.iloc[:, 0].idxmax())
+
+
+def _without(line: pd.Series, is_response: bool) -> str:
+    """How much worse rows are predicted without a group; empty of less than a row of 100."""
+    own, without = (float(line.get(name, math.nan)) for name in ("error", "error_without"))
+    if is_response:
+        return f"off by {number_text(without)} for {number_text(own)}" * (without > own)
+    more = round(100 * np.nan_to_num(without - own))
+    return f"{more} more of 100 rows wrong" * (more > 0)
+
+
+def direction_words(cell: str, about: str, is_response: bool) -> str:
+    """A cell of directions in words of the target.
+
+    Example:
+        >>> direction_words("↓\xa0−0.93", "ill", False), direction_words("↑\xa0+0.9", "price", True)
+        ('↓ less “ill” where high', '↑ higher price where high')
+        >>> direction_words("↑\xa0smith, ↓\xa0cook", "ill", False)
+        '“ill”: ↑\xa0smith, ↓\xa0cook'
+    """
+    if cell == "–":
+        return ""
+    about = about if is_response else f"“{about}”"
+    if cell[2:3] not in ("+", "−") or "," in cell:
+        return f"{about}: {cell}"
+    more, less = ("higher", "lower") if is_response else ("more", "less")
+    words = {"↑": f"{more} {about} where high", "↓": f"{less} {about} where high"}
+    return f"{cell[0]} {words.get(cell[0], 'neither way throughout')}"
+
+
 def _ends(
     values: NDArray[np.float64], has_gains: bool, kind: ImportanceKind
 ) -> tuple[float, float]:
-    """Values at the left and the right end of all bars, of values with their intervals."""
-    mean, lower, upper = values[~np.isnan(values[:, 0])].T
-    if not has_gains or not len(mean):
+    """Values at the left and the right end of all bars, of both ends with their intervals."""
+    *both, lower, upper = values[~np.isnan(values[:, 0])].T
+    if not has_gains or not len(lower):
         return 0.0, 1.0 if kind is PROBABILITY else max(float(np.nanmax(values)), 1e-9)
-    longest = max(float(np.abs(mean).max()), 1e-9)
+    longest = max(float(np.abs(both).max()), 1e-9)
     high = min(float(upper.max()), REACH * longest)
     low = max(float(lower.min()), -REACH * longest / 3)
-    return min(low, float(mean.min()), 0.0), max(high, float(mean.max()), 1e-9)
+    return min(low, float(np.min(both)), 0.0), max(high, float(np.max(both)), 1e-9)
 
 
 def _part(start: float, end: float, low: float, high: float) -> dict[str, str]:
@@ -128,21 +177,22 @@ def _part(start: float, end: float, low: float, high: float) -> dict[str, str]:
     return {"left": f"{(start - low) * scale:.1f}", "width": f"{(end - start) * scale:.1f}"}
 
 
-def direction_target(report: TableReport) -> str | None:
-    """Outcome of the column of directions: the response, or the second of two labels."""
+def direction_target(report: TableReport) -> str:
+    """Outcome of the column of directions: the response, or the rarest label."""
     data = report.source.data
     if data.class_names is None:
         return str(data.target_name)
-    return str(data.class_names[1]) if len(data.class_names) == 2 else None
+    counts = torch.bincount(data.y.long(), minlength=len(data.class_names))
+    return str(data.class_names[len(counts) - 1 - int(counts.flip(0).argmin())])
 
 
 def direction_cells(report: TableReport) -> dict[str, str]:
-    """Direction of each feature, where there is one column of them."""
-    table, towards = report.details.directions, direction_target(report)
-    if table is None or towards is None:
+    """Direction of each feature, of the outcome that :func:`direction_target` names."""
+    table = report.details.directions
+    if table is None:
         return {}
     if report.source.data.class_names is not None:
-        table = table[table["class"] == towards]
+        table = table[table["class"] == direction_target(report)]
     return {str(name): _cell(lines) for name, lines in table.groupby("feature", sort=False)}
 
 

@@ -18,6 +18,7 @@ from lexppl.cli.results.scores import BASE, EXPLAINER, FULL, ScoreRow
 from lexppl.cli.results.words import LEAST_TEXTS, WordFindings
 from lexppl.evaluation.importance import FDR
 from lexppl.explanation.reading.masks import PROBABILITY
+from lexppl.explanation.reading.modes import Alternative, alternatives_of
 from lexppl.explanation.reading.sentences import (
     BOLD,
     NAMED,
@@ -119,7 +120,10 @@ OUTPUTS = MappingProxyType(  # What is predicted in place of the target
     }
 )
 CLOSE = 0.02  # Difference of shares of predictors about as good
-RARE = 0.8  # Share of the commonest label from which accuracy says little
+RARE, MOST_RARE = 0.4, 3
+"""Share of a class, of the share that it has if all have the same, below which it is rare, and the
+most such classes that are named."""
+NEEDED = 0.05  # p of what a feature says beyond the others up to which it has no alternative
 TOGETHER = "together with others"  # Of words that say nothing alone
 
 
@@ -132,6 +136,7 @@ class FirstScreen(Reading):
         certified: answer to :data:`ENOUGH`.
         first: what predictions rest on, in place of what :attr:`groups` say.
         entries, row: names of features and rows.
+        recalls: of each rare class its name, number of rows, and how many are predicted so.
     """
 
     scores: Sequence[ScoreRow] = ()
@@ -140,6 +145,7 @@ class FirstScreen(Reading):
     first: str = ""
     entries: str = "features"
     row: str = "row"
+    recalls: Sequence[tuple[str, int, int]] = ()
 
     def answers(self) -> list[tuple[str, str]]:
         """Each question with its answer."""
@@ -187,14 +193,16 @@ class FirstScreen(Reading):
                 sentence += f"; that is not shown to be better than {always} ({rate})"
             else:
                 sentence += f"; {always} is right in {rate}"
-        sentence += "."
+        right_of = [
+            f"{right or 'none'} of the {counted(rows, self.row)} of {BOLD}{name}{PLAIN} "
+            f"{'is' if right < 2 else 'are'} predicted so"
+            for name, rows, right in self.recalls
+        ]
         area = own.figures.get("auroc", math.nan)
-        if base is not None and base.figures["accuracy"] >= RARE and not math.isnan(area):
-            sentence += (
-                f" As most {self.row}s are {self.base}, mind the order too: of 100 pairs with "
-                f"different labels it ranks {round(100 * area)} rightly (by chance 50)."
-            )
-        return sentence
+        if right_of and not math.isnan(area):
+            pairs = f"of 100 pairs with different labels {round(100 * area)} are in the right order"
+            right_of.append(f"{pairs} (by chance 50)")
+        return f"{'; '.join([sentence, *right_of])}."
 
     def _of_response(self, own: ScoreRow, full: ScoreRow | None) -> str:
         share = own.figures.get("r2", math.nan)
@@ -278,6 +286,7 @@ def first_screen(report: Report) -> FirstScreen:
         posterior=posterior,
         of_model=plan.regime.post_hoc,
         scores=scores,
+        recalls=_recalls(report),
     )
     learning, of_model = report.learning, plan.regime.post_hoc
     if isinstance(report, RowsReport):
@@ -291,16 +300,42 @@ def first_screen(report: Report) -> FirstScreen:
         screen = replace(screen, first=first, entries=report.entries, row=report.source.data.rows)
         return screen if report.words is None else _of_words(screen, report.words)
     gains, certified = report.gains, report.certified
+    groups, stand_ins = (None, {}) if gains is None else (gains.groups, gains.each.stand_ins())
     screen = replace(
         screen,
-        groups=groups_read(report.ranking, None if gains is None else gains.groups),
+        groups=groups_read(report.ranking, groups, stand_ins),
+        modes=_modes(report),
         in_folds=report.source.fold is not None,
         certified="" if certified is None else certified.answer(),
     )
     if gains is None:
         return screen
-    error = float(gains.groups["error"].iloc[0])
-    return replace(screen, rows=gains.rows, rate=_rate(gains.rate), error=error)
+    return replace(screen, rows=gains.rows, rate=_rate(gains.rate))
+
+
+def _modes(report: TableReport) -> list[Alternative]:
+    """Alternatives among the fits, one of them found, of which none says anything beyond all other
+    columns: then it would be missed where another one is read."""
+    modes, ranking = alternatives_of(report.posterior), report.ranking
+    if report.gains is None or not modes:
+        return modes
+    own = ranking.loc[[name for mode in modes for name in mode.features]]
+    found = report.gains.groups.loc[own["group"], "found"].any()
+    return modes if found and not (own["gain_p"] <= NEEDED).any() else []
+
+
+def _recalls(report: Report) -> list[tuple[str, int, int]]:
+    """Of each rare class its name, rows, and how many of them the explainer predicts."""
+    names, y = report.source.data.class_names, report.source.test.y.cpu().numpy()
+    own = next((row for row in report.judgement.scores if row.who == EXPLAINER), None)
+    if names is None or own is None or own.losses is None:
+        return []
+    counts = np.bincount(y, minlength=len(names))
+    rare = [c for c in np.argsort(counts) if 0 < counts[c] < RARE * len(y) / len(names)]
+    return [
+        (str(names[c]), int(counts[c]), round(float((1.0 - own.losses[y == c]).sum())))
+        for c in rare[:MOST_RARE]
+    ]
 
 
 def _of_words(screen: FirstScreen, words: WordFindings) -> FirstScreen:

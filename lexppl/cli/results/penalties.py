@@ -86,19 +86,19 @@ def at_each_penalty(
     source, seed = table.source, table.seed
     rows = _PickedRows(table, _picked(source.test_rows, requested))
     masks = max(LEAST_MASKS, min(PREDICTED_MASKS // 2, JUDGED // len(source.test_rows)))
-    each, fit = [], path.fitted
+    by_penalty, fit = [], path.fitted
     for place, penalty in enumerate(path.table["penalty"].tolist()):
         with with_penalty(fit.models, penalty):
             score = own if place == path.index else judge_explainer(fit, source, seed, masks)
-            kept, by_fit = _kept(table, fit, source.test_rows[:count])
+            shares, by_fit = _kept(table, fit, source.test_rows[:count])
             span = np.stack([by_fit.min(0), by_fit.max(0)])
-            each.append(AtPenalty(penalty, score, kept.mean(0), span, rows.at(fit)))
+            by_penalty.append(AtPenalty(penalty, score, shares.mean(0), span, rows.at(fit)))
     known, picked = values_of(source, rows.x), []
     for place, number in enumerate(rows.numbers.tolist()):
         values = {name: value.text(place) for name, value in known.items()}
         observed = observed_text(source, number)
         picked.append({"number": number, "observed": observed, "values": values})
-    return AllPenalties(tuple(each), path.index, table.groups, picked)
+    return AllPenalties(tuple(by_penalty), path.index, table.groups, picked)
 
 
 def _picked(held_out: NDArray[np.int64], requested: Sequence[int]) -> NDArray[np.int64]:
@@ -116,12 +116,12 @@ def _kept(
     source = table.source
     x = source.data.x[torch.from_numpy(numbers).to(source.data.x.device)]
     means = mask_means(explanation_tree(fit, x, draws=0, seed=table.seed)).values.astype(np.float64)
-    each = table.groups.kept(means)
+    by_fit = table.groups.kept(means)
     folds = folds_at(source, numbers)
-    by_row = each.mean(0)
+    by_row = by_fit.mean(0)
     if folds is not None:
-        by_row = each[folds.part.cpu().numpy(), np.arange(len(x))]
-    return by_row, each.mean(1)
+        by_row = by_fit[folds.part.cpu().numpy(), np.arange(len(x))]
+    return by_row, by_fit.mean(1)
 
 
 class _PickedRows:
@@ -139,57 +139,63 @@ class _PickedRows:
     def at(self, fit: FitResult) -> list[dict[str, Any]]:
         """The rows as :attr:`AtPenalty.rows`, each by the fit that holds it out."""
         x, table, source = self.x, self.table, self.table.source
-        kept = _kept(table, fit, self.numbers)[0]
+        by_row = _kept(table, fit, self.numbers)[0]
         parts = [(fit, torch.arange(len(x)))] if self.folds is None else self.folds.each(fit)
         steps = min(ROW_STEPS, len(table.groups.names))
         predictions: list[Numbers] = [np.empty(0)] * len(x)
         order = np.zeros((len(x), steps), np.int64)
-        for own, places in parts:
-            found = revealed_predictions(
-                own,
+        for fitted, places in parts:
+            revealed = revealed_predictions(
+                fitted,
                 x[places.to(x.device)],
                 masks=ROW_MASKS,
                 groups=table.groups,
                 most=steps,
                 seed=table.seed,
             )
-            order[places] = found.order.numpy()[:, :steps]
-            for place, one in zip(places.tolist(), found.predictions.mean(0).numpy(), strict=True):
-                predictions[place] = one
+            order[places] = revealed.order.numpy()[:, :steps]
+            for place, steps_of in zip(
+                places.tolist(), revealed.predictions.mean(0).numpy(), strict=True
+            ):
+                predictions[place] = steps_of
         stages, classes = np.stack(predictions), source.data.class_names
         if classes is not None and stages.ndim == 3:
             base = base_frequencies(self.train_y, stages.shape[-1]).cpu().numpy()
             label = stages[:, -1].argmax(-1)
             start, totals = base[label], stages[np.arange(len(x)), :, label].clip(1e-12)
-            names = [f"{classes[int(one)]} ({{}})" for one in label]
+            names = [f"{classes[int(c)]} ({{}})" for c in label]
             text = "{:.2f}".format
         else:
             totals = source.target.inverse(stages)
             mean = float(source.target.inverse(self.train_y.double().mean().cpu().numpy()))
             start, names = np.full(len(x), mean), ["{}"] * len(x)
             text = partial(number_text, scale=source.target_scale)
-        groups, closest, rows = table.groups.names, self._closest(kept), []
-        for place, shares in enumerate(kept):
+        groups, closest, rows = table.groups.names, self._closest(by_row), []
+        for place, shares in enumerate(by_row):
             first = [k for k in shares.argsort()[::-1][:MOST_OF_ROW] if shares[k] >= LEAST_KEPT]
             shown = [text(total) for total in (start[place], *totals[place].tolist())]
-            named = ["base rate", "all hidden", *(groups[k] for k in order[place]), "all others"]
+            own, known = order[place], shares.round(5) > 0.0
+            named = ["base rate", "all hidden", *(groups[k] for k in own), "all others"]
+            # A group that no mask keeps has no step.
+            has_step = [True, True, *known[own], np.delete(known, own).any()]
+            lines = zip(named, shown, has_step, strict=False)
             rows.append(
                 {
                     "predicted": names[place].format(shown[-1]),
                     "kept": [[groups[k], round(float(shares[k]), 5)] for k in first],
-                    "steps": [list(step) for step in zip(named, shown, strict=False)],
+                    "steps": [[name, total] for name, total, has in lines if has],
                     "closest": [int(k) for k in closest[place] if k >= 0],
                 }
             )
         return rows
 
-    def _closest(self, kept: Numbers) -> NDArray[np.int64]:
+    def _closest(self, probability: Numbers) -> NDArray[np.int64]:
         """The closest rows of another outcome, by squares of differences weighed by the
         probability that the group is kept. Responses differ by over a standard deviation."""
         data = self.table.source.data
         owner = self.table.groups.of_entries()[np.asarray(data.groups)]
         values = self.x.double().reshape(len(self.x), -1).cpu().numpy()
-        weight = kept[:, owner]
+        weight = probability[:, owner]
         far = (weight * values**2).sum(1)[:, None] - 2 * (weight * values) @ values.T
         far += weight @ (values**2).T
         y = data.y[torch.from_numpy(self.numbers).to(data.y.device)].double().cpu().numpy()

@@ -137,18 +137,20 @@ def judge_explainer(
     parts: list[Part] = []
     sizes = []
     masks = min(masks, max(LEAST_PREDICTED, PREDICTIONS // len(source.test.y)))
-    for own, rows in _parts_of(result, source):
+    for fitted, rows in _parts_of(result, source):
         x, y = source.test.x[rows], source.test.y[rows]
-        predictions = predictive(own, x, masks=masks, seed=seed)
+        predictions = predictive(fitted, x, masks=masks, seed=seed)
         if source.data.task == "regression":
-            likelihoods = predictive_log_likelihood(own, x, y, masks=masks, seed=seed)
+            likelihoods = predictive_log_likelihood(fitted, x, y, masks=masks, seed=seed)
         else:
-            labels = y.expand(own.replicates, -1)[..., None]
+            labels = y.expand(fitted.replicates, -1)[..., None]
             likelihoods = predictions.gather(-1, labels)[..., 0].log()
         parts.append((rows, predictions, likelihoods))
-        posterior = explanation_tree(own, x, draws=2, seed=seed)
-        kept = mask_means(posterior).sum("feature") if kind_of(posterior) is PROBABILITY else None
-        sizes.append(source.data.n_entries if kept is None else float(kept.mean()))
+        posterior = explanation_tree(fitted, x, draws=2, seed=seed)
+        mask_sizes = (
+            mask_means(posterior).sum("feature") if kind_of(posterior) is PROBABILITY else None
+        )
+        sizes.append(source.data.n_entries if mask_sizes is None else float(mask_sizes.mean()))
     return _scored(EXPLAINER, float(np.mean(sizes)), parts, source)
 
 
@@ -163,10 +165,10 @@ def _parts_of(result: FitResult, source: Rows) -> list[tuple[FitResult, Tensor]]
 def score_full(full: FittedPredictor, source: Rows) -> ScoreRow:
     """Scores of a predictor that sees all features."""
     parts: list[Part] = []
-    for own, rows in _parts_of(full.result, source):
-        x, best = source.test.x[rows], [own.best]
-        likelihoods = predictive_log_likelihood(own, x, source.test.y[rows], masks=1)
-        parts.append((rows, predictive(own, x, masks=1)[best], likelihoods[best]))
+    for fitted, rows in _parts_of(full.result, source):
+        x, best = source.test.x[rows], [fitted.best]
+        likelihoods = predictive_log_likelihood(fitted, x, source.test.y[rows], masks=1)
+        parts.append((rows, predictive(fitted, x, masks=1)[best], likelihoods[best]))
     return replace(_scored(FULL, source.data.n_entries, parts, source), kind=full.kind)
 
 
@@ -183,18 +185,18 @@ def judge_base_rate(source: Rows) -> ScoreRow:
 
 
 def _scored(who: str, size: float, parts: Sequence[Part], source: Rows) -> ScoreRow:
-    each: list[PredictionScores] = []
+    by_replicate: list[PredictionScores] = []
     losses, by_row = np.zeros((2, len(source.test.y)))
     for rows, predictions, likelihoods in parts:
         y, places = source.test.y[rows], rows.cpu()
         far = (predictions - y) ** 2 if y.is_floating_point() else predictions.argmax(-1) != y
         losses[places] = far.double().mean(0).cpu().numpy()
         by_row[places] = likelihoods.double().mean(0).cpu().numpy()
-        each += [
+        by_replicate += [
             prediction_scores(p, y, log_likelihood=likelihood)
             for p, likelihood in zip(predictions, likelihoods, strict=True)
         ]
-    row = _row(who, size, each, source)
+    row = _row(who, size, by_replicate, source)
     return replace(row, by_row=by_row, losses=losses * source.target_scale**2)
 
 
@@ -222,22 +224,24 @@ def judge_by_evalx(
     judge: EvalX, result: FitResult, source: Rows, seed: int, draws: int = JUDGED_DRAWS
 ) -> tuple[ScoreRow, SizeCurve]:
     """EVAL-X's scores of the explainer's masks, and of its ranking at every size."""
-    each: list[EvalXScores] = []
-    curves, kept = [], True
-    judges = [own for own, _ in _parts_of(judge.result, source)]
-    for (own, rows), by in zip(_parts_of(result, source), judges, strict=True):
+    by_replicate: list[EvalXScores] = []
+    curves, selects = [], True
+    judges = [fitted for fitted, _ in _parts_of(judge.result, source)]
+    for (fitted, rows), by in zip(_parts_of(result, source), judges, strict=True):
         x, y = source.test.x[rows], source.test.y[rows]
-        one = EvalX(by, judge.entries)
-        posterior = explanation_tree(own, x, draws=draws, seed=seed)
+        judge_of_part = EvalX(by, judge.entries)
+        posterior = explanation_tree(fitted, x, draws=draws, seed=seed)
         site = mask_means(posterior)
         masks = _hard(masks_of(posterior)[site.attrs["site"]].values)
-        each += [one.scores(x, y, torch.from_numpy(m).to(x.device), seed=seed) for m in masks]
-        kept = kind_of(posterior) is PROBABILITY
+        by_replicate += [
+            judge_of_part.scores(x, y, torch.from_numpy(m).to(x.device), seed=seed) for m in masks
+        ]
+        selects = kind_of(posterior) is PROBABILITY
         ranking = torch.from_numpy(np.abs(site.values).mean(0)).to(x.device)
-        curves.append(_curve(one, ranking, x, y, CURVE_ROWS // len(judges), seed))
-    size = float(np.mean([scores.mean_size for scores in each]))
-    who = "the explainer's features" if kept else "features above their row's mean"
-    return _row(f"EVAL-X on {who}", size, each, source), _mean_curve(curves)
+        curves.append(_curve(judge_of_part, ranking, x, y, CURVE_ROWS // len(judges), seed))
+    size = float(np.mean([scores.mean_size for scores in by_replicate]))
+    who = "the explainer's features" if selects else "features above their row's mean"
+    return _row(f"EVAL-X on {who}", size, by_replicate, source), _mean_curve(curves)
 
 
 def _mean_curve(curves: Sequence[SizeCurve]) -> SizeCurve:
@@ -279,12 +283,12 @@ def _sizes(entries: int) -> list[int]:
     return sorted({int(size) for size in np.unique(np.ceil(spread - 1e-9))})
 
 
-def _row(who: str, size: float, each: Sequence[Any], source: Rows) -> ScoreRow:
+def _row(who: str, size: float, by_replicate: Sequence[Any], source: Rows) -> ScoreRow:
     figures, spreads = {}, {}
-    folds = folds_of_judged(source) if len(each) > 1 else None
+    folds = folds_of_judged(source) if len(by_replicate) > 1 else None
     rows = None if folds is None else folds.part.unique(return_counts=True)[1].cpu().numpy()
     for name in FIGURE_NAMES:
-        values = [asdict(scores).get(name) for scores in each]
+        values = [asdict(scores).get(name) for scores in by_replicate]
         known = [_in_own_units(name, value, source) for value in values if value is not None]
         if known:
             figures[name] = float(np.average(known, weights=rows))
@@ -293,7 +297,7 @@ def _row(who: str, size: float, each: Sequence[Any], source: Rows) -> ScoreRow:
     variance = float(source.test.y.double().var(correction=0))
     if "rmse" in figures and rows is not None and variance > 0.0:
         # R² of a fold would be beside the mean of its own rows.
-        error = float(np.average([one.rmse**2 for one in each], weights=rows))
+        error = float(np.average([scores.rmse**2 for scores in by_replicate], weights=rows))
         figures["rmse"] = source.target_scale * math.sqrt(error)
         figures["r2"] = 1.0 - error / variance
     return ScoreRow(who, size, figures, spreads)

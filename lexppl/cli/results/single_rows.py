@@ -20,6 +20,7 @@ from lexppl.cli.results.scores import folds_at
 from lexppl.cli.terminal import DIGITS, text_table
 from lexppl.data.divided_table import DividedTable
 from lexppl.evaluation.effects import (
+    FeatureEffects,
     RevealedPredictions,
     RowSteps,
     direction_table,
@@ -88,23 +89,25 @@ class ExplainedRow:
 
 @dataclass(frozen=True, eq=False)
 class Details:
-    """Directions of :func:`lexppl.evaluation.direction_table`, single rows, and warnings."""
+    """Directions of :func:`lexppl.evaluation.direction_table`, the effects on the first held-out
+    rows that they are of (of a response in its own units), single rows, and warnings."""
 
     directions: pd.DataFrame | None = None
+    effects: FeatureEffects | None = None
     rows: tuple[ExplainedRow, ...] = ()
     warnings: tuple[str, ...] = ()
 
 
 def details_of(fitted: FittedTable, posterior: Posterior, requested: Sequence[int]) -> Details:
     """Directions over held-out rows, and the rows requested, or three held-out ones."""
-    warnings, directions = [], None
+    warnings, directions, effects = [], None, None
     try:
-        directions = _directions(fitted)
+        directions, effects = _directions(fitted)
     except FloatingPointError as error:
         warnings.append(f"directions are not known: {error}")
     targets = fitted.targets()
     chosen = {row: "asked for" for row in requested} or default_rows(posterior, targets)
-    return Details(directions, tuple(_rows(fitted, targets, chosen)), tuple(warnings))
+    return Details(directions, effects, tuple(_rows(fitted, targets, chosen)), tuple(warnings))
 
 
 def add_row_values(posterior: Posterior, source: DividedTable, gains: JudgedGains | None) -> None:
@@ -126,7 +129,7 @@ def values_of(source: DividedTable, x: Tensor) -> dict[str, FeatureValues]:
     return {name: FeatureValues(name, columns[:, g]) for g, name in enumerate(data.entry_names)}
 
 
-def _directions(fitted: FittedTable) -> pd.DataFrame:
+def _directions(fitted: FittedTable) -> tuple[pd.DataFrame, FeatureEffects]:
     source = fitted.source
     cost = fitted.result.replicates * DIRECTION_MASKS * (source.data.n_entries + 1)
     x = source.test.x[: min(DIRECTION_ROWS, max(LEAST_ROWS, EVALUATIONS // cost))]
@@ -136,7 +139,8 @@ def _directions(fitted: FittedTable) -> pd.DataFrame:
         # Effects on a standardised response.
         scaled = ["slope", "effect", "spread"]
         table[scaled] = table[scaled] * source.target_scale
-    return table
+        effects = replace(effects, effects=effects.effects * source.target_scale)
+    return table, effects
 
 
 def default_rows(posterior: Posterior, targets: Tensor) -> dict[int, str]:

@@ -181,13 +181,13 @@ class Calibration(Summarised):
         else "not uniform". By Holm's rule over the quantities: the probability of any alarm with
         the exact posterior is at most `level`."""
         level = fraction("level", level)
-        found = {}
+        directions = {}
         values = self.p_values.sort_values()
         for place, (name, value) in enumerate(values.items()):
             if value > level / (len(values) - place):
                 break
-            found[str(name)] = self._direction(self.names.index(str(name)))
-        return {name: found[name] for name in self.names if name in found}
+            directions[str(name)] = self._direction(self.names.index(str(name)))
+        return {name: directions[name] for name in self.names if name in directions}
 
     def coverage(self, levels: tuple[float, ...] = LEVELS) -> pd.DataFrame:
         """How often central intervals of each of `levels` hold the truth: `quantity`, `level`,
@@ -238,7 +238,7 @@ class Calibration(Summarised):
             name: np.bincount(ranks, minlength=self.draws + 1)
             for name, ranks in zip(self.names, self.ranks.T, strict=True)
         }
-        table = {name: each.reshape(bins, -1).sum(1) for name, each in counts.items()}
+        table = {name: by_rank.reshape(bins, -1).sum(1) for name, by_rank in counts.items()}
         return pd.DataFrame(table).rename_axis("bin")
 
     def summarised(self) -> Summary:
@@ -333,25 +333,27 @@ def calibration(
     seed = int_at_least("seed", seed, 0)
     check_rows(x)
     parts = parts_of_program(program)
-    sets = [simulate(parts.model, x, one) for one in seeds_of(seed, 0, simulations)]
+    sets = [simulate(parts.model, x, run) for run in seeds_of(seed, 0, simulations)]
     if not (sets[0].shared or sets[0].masks):
         raise ValueError("the program draws no latents but y, so there is no posterior to check")
     if sets[0].shared:
         refuse_penalties(sets[0].penalties)
-    ys = [one.y for one in sets]
-    found = posteriors_of(infer, parts, x, ys, seeds_of(seed, 1, len(ys)), draws)
-    bar = tqdm(found, total=len(ys), desc="data sets", disable=None if progress else True)
+    ys = [run.y for run in sets]
+    posteriors = posteriors_of(infer, parts, x, ys, seeds_of(seed, 1, len(ys)), draws)
+    bar = tqdm(posteriors, total=len(ys), desc="data sets", disable=None if progress else True)
     values, truths, exact_sd = [], [], []
     functions: Mapping[str, Callable[..., Tensor]] = {}
     for drawn, samples in zip(sets, bar, strict=True):
-        kept = {n: thinned(v, draws, n) for n, v in _checked(samples, drawn).items()}
-        functions = _entries(kept) if quantities is None else quantities
-        value, truth = _numbers(functions, kept, _truth(drawn, kept), x, drawn.y)
+        samples_of_set = {n: thinned(v, draws, n) for n, v in _checked(samples, drawn).items()}
+        functions = _entries(samples_of_set) if quantities is None else quantities
+        value, truth = _numbers(
+            functions, samples_of_set, _truth(drawn, samples_of_set), x, drawn.y
+        )
         values.append(value)
         truths.append(truth)
     if exact is not None:
-        for drawn, one in zip(sets, seeds_of(seed, 2, len(ys)), strict=True):
-            known = _checked(exact(x, drawn.y, one), drawn)
+        for drawn, run in zip(sets, seeds_of(seed, 2, len(ys)), strict=True):
+            known = _checked(exact(x, drawn.y, run), drawn)
             value, _ = _numbers(functions, known, _truth(drawn, known), x, drawn.y)
             exact_sd.append(value.std(0, ddof=1))
     sds = np.stack(exact_sd) if exact_sd else None
@@ -407,12 +409,12 @@ def _truth(drawn: Simulated, samples: Samples) -> dict[str, Tensor]:
 
 
 def _entries(samples: Samples) -> dict[str, Callable[..., Tensor]]:
-    found: dict[str, Callable[..., Tensor]] = {}
+    functions: dict[str, Callable[..., Tensor]] = {}
     for name, values in samples.items():
         for place in np.ndindex(*values.shape[1:]):
             label = f"{name}[{', '.join(map(str, place))}]" if place else name
-            found[label] = lambda s, *_, name=name, place=place: s[name].movedim(0, -1)[place]
-    return found
+            functions[label] = lambda s, *_, name=name, place=place: s[name].movedim(0, -1)[place]
+    return functions
 
 
 def _numbers(
@@ -420,17 +422,17 @@ def _numbers(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Quantities of S draws `(S, …, Q)` and of the truth `(…, Q)`."""
     values, truths = [], []
-    some = samples if isinstance(samples, Tensor) else next(iter(samples.values()))
-    shape = some.shape[:-1] if isinstance(samples, Tensor) else some.shape[:1]
+    first = samples if isinstance(samples, Tensor) else next(iter(samples.values()))
+    shape = first.shape[:-1] if isinstance(samples, Tensor) else first.shape[:1]
     for name, function in functions.items():
-        value, own = function(samples, *rows), function(truth, *rows)
-        if value.shape != shape or own.shape != (1, *shape[1:]):
+        value, at_truth = function(samples, *rows), function(truth, *rows)
+        if value.shape != shape or at_truth.shape != (1, *shape[1:]):
             raise ValueError(
                 f"quantity {name!r} must give a number for each draw, {tuple(shape)}, and for one "
-                f"draw {(1, *shape[1:])}; it gave {tuple(value.shape)} and {tuple(own.shape)}"
+                f"draw {(1, *shape[1:])}; it gave {tuple(value.shape)} and {tuple(at_truth.shape)}"
             )
         values.append(value.detach().double().cpu().numpy())
-        truths.append(own[0].detach().double().cpu().numpy())
+        truths.append(at_truth[0].detach().double().cpu().numpy())
     return np.stack(values, -1), np.stack(truths, -1)
 
 
@@ -500,17 +502,17 @@ def mask_calibration(
     if table.log_prior.shape[-1] != len(x):
         raise ValueError(f"all rows share {site!r}; the program must draw a mask for each row")
     if infer is None:
-        found, method = table.draws(draws, of_infer), "enumeration"
+        masks, method = table.draws(draws, of_infer), "enumeration"
     else:
-        found, method = infer(x, drawn.y, of_infer), name_of(infer)
-    shaped("masks of infer", found, ("S", *truth.shape))
-    found = thinned(torch.as_tensor(found), draws, site)
+        masks, method = infer(x, drawn.y, of_infer), name_of(infer)
+    shaped("masks of infer", masks, ("S", *truth.shape))
+    masks = thinned(torch.as_tensor(masks), draws, site)
     functions = dict({} if quantities is None else quantities)
     if quantities is None:
         functions["size"] = lambda masks: masks.sum(-1)
         for entry in range(truth.shape[-1]):
             functions[f"{site}[{entry}]"] = partial(torch.select, dim=-1, index=entry)
     functions["log p(y | x, z)"] = table.likelihood_of
-    values, truths = _numbers(functions, found, truth.unsqueeze(0))
+    values, truths = _numbers(functions, masks, truth.unsqueeze(0))
     method = method if name is None else name
     return ranked(tuple(functions), values.swapaxes(0, 1), truths, None, method, seed)

@@ -146,8 +146,8 @@ def loo(
     """
     draws = int_at_least("draws", draws, 100)
     check_rows(x)
-    one = seeds_of(seed, 0, 1)[0]
-    options: dict[str, Any] = {"masks": masks, "imputations": imputations, "seed": one}
+    draw_seed = seeds_of(seed, 0, 1)[0]
+    options: dict[str, Any] = {"masks": masks, "imputations": imputations, "seed": draw_seed}
     log_q = None
     if isinstance(program, FitResult):
         if samples is not None:
@@ -156,11 +156,11 @@ def loo(
         model = program.models[0]
         if program.sampler is not None:
             sites = [guide.sites for guide in program.guides]
-            samples = {name: torch.cat([each[name] for each in sites]) for name in sites[0]}
+            samples = {name: torch.cat([by_chain[name] for by_chain in sites]) for name in sites[0]}
         elif program.replicates > 1:
             raise ValueError(f"there are {program.replicates} replicates; give result.subset([r])")
         else:
-            samples, log_q = guide_draws(program.guides[0], (x, y), draws, one)
+            samples, log_q = guide_draws(program.guides[0], (x, y), draws, draw_seed)
     elif samples is None:
         raise ValueError("loo of a program needs posterior draws of its latents: samples=")
     else:
@@ -176,17 +176,17 @@ def loo(
     ratio = torch.zeros(len(likelihood), dtype=torch.float64)
     if log_q is not None:
         ratio = likelihood.sum(-1) + log_prior(model, x, y, samples) - log_q
-    own, log_ratio = likelihood.cpu().numpy(), ratio.double().cpu().numpy()
-    weights, k = pareto_smoothed((log_ratio[:, None] - own).T)
-    found = Loo(logsumexp(weights + own.T, axis=-1), k, own)
-    if len(found.high):
+    likelihoods, log_ratio = likelihood.cpu().numpy(), ratio.double().cpu().numpy()
+    weights, k = pareto_smoothed((log_ratio[:, None] - likelihoods).T)
+    scores = Loo(logsumexp(weights + likelihoods.T, axis=-1), k, likelihoods)
+    if len(scores.high):
         warnings.warn(
-            f"{len(found.high)} of {len(x)} rows have a Pareto k̂ above {HIGHEST_K}, and their "
+            f"{len(scores.high)} of {len(x)} rows have a Pareto k̂ above {HIGHEST_K}, and their "
             "scores are not to be trusted: leave them out by refits, reloo()",
             LooWarning,
             stacklevel=2,
         )
-    return found
+    return scores
 
 
 def reloo(
@@ -229,12 +229,18 @@ def reloo(
     left_out = [int(row) for row in (found.high if rows is None else rows)]
     model = parts_of_program(program).model
     pointwise, k = found.pointwise.copy(), found.k.copy()
-    for row, one in zip(left_out, seeds_of(seed, 3, len(left_out)), strict=True):
+    for row, refit_seed in zip(left_out, seeds_of(seed, 3, len(left_out)), strict=True):
         others = torch.arange(len(x)) != row
-        samples = refit(x[others], y[others], one)
-        own = slice(row, row + 1)
+        samples = refit(x[others], y[others], refit_seed)
+        place = slice(row, row + 1)
         likelihood = row_log_likelihood(
-            model, x[own], y[own], samples, masks=masks, imputations=imputations, seed=one
+            model,
+            x[place],
+            y[place],
+            samples,
+            masks=masks,
+            imputations=imputations,
+            seed=refit_seed,
         )
         pointwise[row] = float(torch.logsumexp(likelihood.double(), 0)) - math.log(len(likelihood))
         k[row] = -np.inf
@@ -257,8 +263,11 @@ def compare_loo(models: dict[str, Loo]) -> pd.DataFrame:
     """
     if not models:
         raise ValueError("compare_loo takes at least one model")
-    best = max(models.values(), key=lambda one: one.elpd)
-    rows = {n: (one.elpd, one.error, *best.less(one), len(one.high)) for n, one in models.items()}
+    best = max(models.values(), key=lambda scores: scores.elpd)
+    rows = {
+        n: (scores.elpd, scores.error, *best.less(scores), len(scores.high))
+        for n, scores in models.items()
+    }
     columns = ["elpd", "error", "behind", "behind_error", "high_k"]
     table = pd.DataFrame.from_dict(rows, "index", columns=columns).rename_axis("model")
     return table.sort_values("elpd", ascending=False, kind="stable")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from scipy.special import logit
 from torch import Tensor
 
 from lexppl.argument_checks import int_at_least
-from lexppl.distributions.support import DEFAULT_LIMIT
+from lexppl.distributions.support import DEFAULT_LIMIT, draws_zeros_and_ones
 from lexppl.effects import LABEL_PLATE, weights_first
 from lexppl.evaluation.bayes.simulated import (
     RESPONSE,
@@ -26,11 +26,10 @@ from lexppl.evaluation.bayes.simulated import (
 )
 from lexppl.extras import arviz_library
 from lexppl.inference.contexts import keep_parameters_local, seeded
-from lexppl.inference.mask_plates import MaskList, MaskTree
+from lexppl.inference.mask_plates import MaskList, MaskTree, refuse_scaled
 from lexppl.inference.objective.dependence import match_program, observed_without_y
 from lexppl.inference.objective.listed_latents import is_point
 from lexppl.inference.objective.program import ParticleProgram, ParticleTrace, log_weight_of
-from lexppl.inference.objective.site import Site
 from lexppl.inference.posterior.global_draws import Samples
 from lexppl.inference.posterior.global_latents import sites_of_run
 from lexppl.inference.predictive import LARGEST_TENSOR, LEAST_WIDTH, drawing
@@ -67,11 +66,11 @@ class MaskTable:
     def likelihood_of(self, masks: Tensor) -> Tensor:
         """log p(y | x, z), `(S, B)`, of some masks of each row, `(S, B, G)`."""
         weight = 2.0 ** torch.arange(masks.shape[-1], dtype=torch.float64)
-        code, own = masks.double() @ weight, self.masks.double() @ weight
-        order = own.argsort()
-        place = torch.searchsorted(own[order], code).clamp(max=len(own) - 1)
+        code, codes = masks.double() @ weight, self.masks.double() @ weight
+        order = codes.argsort()
+        place = torch.searchsorted(codes[order], code).clamp(max=len(codes) - 1)
         index = order[place]
-        if not torch.equal(own[index], code):
+        if not torch.equal(codes[index], code):
             raise ValueError("some masks are none of those that the program can draw")
         return self.log_likelihood.gather(0, index)
 
@@ -115,6 +114,12 @@ def mask_table(
         return MaskTable(likelihood.new_zeros((1, 0)), torch.zeros_like(likelihood), likelihood)
     if len(latents) > 1:
         raise ValueError(f"several latents are in mask_particles(), {latents}; one can be listed")
+    law = first.sites[latents[0]].distribution
+    if not (law.event_shape or draws_zeros_and_ones(law)):
+        raise ValueError(
+            f"site {latents[0]!r}, of {type(law).__name__}, is no mask of zeros and ones: "
+            "draw one, such as OneHotCategorical in the place of Categorical"
+        )
     tree = _tree(program, first)
     listed, run = _listed(program, first, tree, imputations)
     tree.refuse_missing(run, listed)
@@ -127,15 +132,19 @@ def mask_table(
         return weight.unflatten(0, (-1, imputations)).logsumexp(1) if last else weight
 
     (values,) = listed.values.values()
-    if values.shape[1] > 1:
-        raise ValueError("the entries of a plate have no own likelihood: all are observed in one")
+    if values.dim() > 2 + len(law.event_shape) or values.shape[1] > 1:
+        raise ValueError(
+            "the entries of a plate have no own likelihood: all are observed in one; their "
+            "posterior has explain(program, x, y)"
+        )
     likelihood = by_mask(run)
+    _refuse_nan(likelihood)
     prior = listed.log_prior(run).expand_as(likelihood)
     if beside:
-        given = by_mask(run.weighing(beside))
-        prior = (prior + given).log_softmax(0)
-        likelihood = torch.where(given.isneginf(), 0.0, likelihood - given)
-    return MaskTable(values[:, 0], prior, likelihood)
+        log_beside = by_mask(run.weighing(beside))
+        prior = (prior + log_beside).log_softmax(0)
+        likelihood = torch.where(log_beside.isneginf(), 0.0, likelihood - log_beside)
+    return MaskTable(values.flatten(1), prior, likelihood)
 
 
 def _matched(
@@ -194,7 +203,7 @@ def _refuse_unobserved(run: ParticleTrace, beside: Collection[str]) -> None:
     for site in weighted:
         if LABEL_PLATE in site.plate_names:
             raise ValueError(f"site {site.name!r} expects over labels; give labels")
-    _refuse_scaled(weighted)
+    refuse_scaled(weighted)
 
 
 def _row_likelihood(
@@ -216,14 +225,8 @@ def _row_likelihood(
         sites = [s for s in run.sites.values() if s.observed and s.name not in beside]
         terms = [(s, 1.0) for s in sites if not (s.is_penalty or s.is_deterministic)]
         return by_row(log_weight_of(terms))
-    given = run.weighing(beside).log_weight
-    return by_row(run.log_weight) - (0.0 if given is None else by_row(given))
-
-
-def _refuse_scaled(sites: Iterable[Site]) -> None:
-    for site in sites:
-        if not bool((torch.as_tensor(site.scale) == 1.0).all()):
-            raise ValueError(f"scaled site {site.name!r} has no posterior: leave poutine.scale out")
+    log_beside = run.weighing(beside).log_weight
+    return by_row(run.log_weight) - (0.0 if log_beside is None else by_row(log_beside))
 
 
 def row_log_likelihood(
@@ -280,7 +283,17 @@ def row_log_likelihood(
         if masks == math.inf and tree is not None:
             _, first, _ = _first_run(model, x, y, at)
             particles = len(MaskList(first, tree, DEFAULT_LIMIT))
-        return _at_all(at_draw, samples, len(x) * imputations * particles)
+        found = _at_all(at_draw, samples, len(x) * imputations * particles)
+        _refuse_nan(found)
+        return found
+
+
+def _refuse_nan(log_likelihood: Tensor) -> None:
+    if bool(log_likelihood.isnan().any()):
+        raise FloatingPointError(
+            "log p(y | x) is NaN: x or y has values that are missing, or outside the support of "
+            "its distribution"
+        )
 
 
 TREES = 64  # Draws of the latents that rows share at which a program's plates are looked at
@@ -291,18 +304,18 @@ def _same_tree(
 ) -> MaskTree | None:
     """The tree that holds at all of up to 64 evenly spaced draws."""
     draws = len(next(iter(samples.values()))) if samples else 1
-    found = None
+    smallest = None
     for place in sorted({draws * i // TREES for i in range(TREES)}):
         tree = tree_at({name: values[place] for name, values in samples.items()})
         if tree is None or tree.is_of_rows or not any(tree.levels.values()):
             return tree
-        if found is None or len(tree.plates) < len(found.plates):
-            found = tree
-        elif len(tree.plates) == len(found.plates) and not all(
-            map(torch.equal, tree.above, found.above)
+        if smallest is None or len(tree.plates) < len(smallest.plates):
+            smallest = tree
+        elif len(tree.plates) == len(smallest.plates) and not all(
+            map(torch.equal, tree.above, smallest.above)
         ):
             return tree.of_one_weight()
-    return found
+    return smallest
 
 
 def log_prior(model: Callable[..., Any], x: Tensor, y: Tensor, samples: Samples) -> Tensor:
@@ -319,7 +332,7 @@ def log_prior(model: Callable[..., Any], x: Tensor, y: Tensor, samples: Samples)
                 f"the program's latents outside mask_particles() are {[*shared, *missing]}; "
                 f"{missing} are missing and {unknown} are none of them"
             )
-        _refuse_scaled(sites[name] for name in shared)
+        refuse_scaled(sites[name] for name in shared)
         terms = [sites[name].log_prob().sum() for name in shared]
         return torch.stack(terms).sum() if terms else x.new_zeros(())
 
@@ -337,22 +350,24 @@ def log_joint(
 
 
 def _at_all(
-    one: Callable[[Mapping[str, Tensor]], Tensor], samples: Samples, particles: int
+    function: Callable[[Mapping[str, Tensor]], Tensor], samples: Samples, particles: int
 ) -> Tensor:
     """The values of a function at each draw, `(S, …)`, as many at once as fit."""
-    each = dict(samples)
-    if not each:
-        return one({}).unsqueeze(0)
-    draws = len(next(iter(each.values())))
+    by_site = dict(samples)
+    if not by_site:
+        return function({}).unsqueeze(0)
+    draws = len(next(iter(by_site.values())))
     chunk = max(1, min(draws, LARGEST_TENSOR // (particles * LEAST_WIDTH)))
     try:
         with OutOfPlaceDraws():
-            return torch.vmap(one, randomness="different", chunk_size=chunk)(each)
+            return torch.vmap(function, randomness="different", chunk_size=chunk)(by_site)
     except RuntimeError as error:
         if "vmap" not in str(error) and "data-dependent" not in str(error):
             raise
     # A program that decides by a number of its own is run for one draw after another.
-    return torch.stack([one({n: value[s] for n, value in each.items()}) for s in range(draws)])
+    return torch.stack(
+        [function({n: value[s] for n, value in by_site.items()}) for s in range(draws)]
+    )
 
 
 def log_bayes_factors(table: MaskTable) -> Tensor:
@@ -443,8 +458,8 @@ def _of_list(program: Any, x: Tensor, y: Any) -> dict[str, np.ndarray]:
         raise ValueError("the program has no latent in mask_particles(), so there is no feature")
     without = table.log_evidence.unsqueeze(-1) - _conditional(table, 0.0)
     gain = without.double().cpu().numpy()
-    one = len(gain) == 1
-    error = np.full(entries, np.nan) if one else gain.std(0, ddof=1) / np.sqrt(len(gain))
+    single = len(gain) == 1
+    error = np.full(entries, np.nan) if single else gain.std(0, ddof=1) / np.sqrt(len(gain))
     prior = torch.softmax(table.log_prior, 0)
     with np.errstate(divide="ignore", invalid="ignore"):
         z = gain.mean(0) / error
@@ -494,8 +509,8 @@ def _conditional(table: MaskTable, value: float) -> Tensor:
     """log p(y | x, z_g = value), `(B, G)`; NaN where the prior has no such mask."""
     columns = []
     for entry in range(table.masks.shape[-1]):
-        own = table.masks[:, entry] == value
-        prior = torch.logsumexp(table.log_prior[own], 0)
-        joint = torch.logsumexp((table.log_prior + table.log_likelihood)[own], 0)
+        chosen = table.masks[:, entry] == value
+        prior = torch.logsumexp(table.log_prior[chosen], 0)
+        joint = torch.logsumexp((table.log_prior + table.log_likelihood)[chosen], 0)
         columns.append(torch.where(prior.isneginf(), torch.nan, joint - prior))
     return torch.stack(columns, -1)

@@ -277,6 +277,6 @@ def name_of(infer: Any) -> str:
         if guide is None:
             return "the system's guide"
         return str(getattr(guide, "__name__", None) or type(guide).__name__)
-    own = getattr(infer, "name", None)
-    name = own if isinstance(own, str) else getattr(infer, "__name__", type(infer).__name__)
+    stated = getattr(infer, "name", None)
+    name = stated if isinstance(stated, str) else getattr(infer, "__name__", type(infer).__name__)
     return "a function" if name == "<lambda>" else str(name)

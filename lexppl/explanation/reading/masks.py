@@ -151,6 +151,7 @@ KINDS: Mapping[str, ImportanceKind] = MappingProxyType(
 GIVEN_Y = "_given_y"  # After the name of E[z | x], that of E[z | x, y]
 ROUNDING = 1e-4
 STATED = "mean of the distribution p(z | x)"
+AVERAGED = f"{STATED}, averaged over draws of other latents that it depends on"
 # What a posterior's means say of themselves where they are exact.
 GUIDED = "mean of the guide's distribution q(z | x)"
 

@@ -2,10 +2,10 @@
 
 import math
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import groupby
-from operator import itemgetter
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from lexppl.explanation.reading.masks import (
     kind_of,
     mask_means,
 )
+from lexppl.explanation.reading.modes import LEAST, Alternative, alternatives_of
 from lexppl.explanation.reading.tables import selection_table
 from lexppl.summary import counted, listed
 
@@ -29,9 +30,8 @@ BOLD, PLAIN = "\x02", "\x03"  # Where a name begins and ends in a sentence
 NAMED = 6  # Most groups that are named in a sentence
 SHOWN_MEMBERS = 4
 OTHERS = r" \(\+\d+\)$"  # The end of the name of a group that is named after a member
-OFTEN = 0.25  # Share of the rows from which on a group counts as read though it is not found
+OFTEN = 0.1  # Share of the rows from which on a group counts as read though it is not found
 READ = 0.05  # Share of the rows from which on a group counts as read
-LEAST = 0.01  # Nats a row from which on a group may count
 AGREE = 0.8  # Agreement from which on fits count as reading a group in the same rows
 
 
@@ -42,9 +42,8 @@ class ReadGroup:
     Args:
         kept: share of the rows that read it; `lower`, `upper`: its range over fits or its interval.
         found: whether it is found to say something; None where that was not tested.
-        worse: how many more rows are wrong without it, or how much more a response is missed.
         nothing: whether all that it may say, alone and beyond the others, is next to nothing.
-        spokesmen: the agreement of the fits on the member that is kept most.
+        stand_ins: members of which either says as much as all, with their weights.
     """
 
     name: str
@@ -54,9 +53,8 @@ class ReadGroup:
     upper: float = math.nan
     agreement: float = math.nan
     found: bool | None = None
-    worse: float = math.nan
     nothing: bool = False
-    spokesmen: float = math.nan
+    stand_ins: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def bold(self) -> str:
@@ -66,6 +64,9 @@ class ReadGroup:
     @property
     def with_members(self) -> str:
         """The name, with its members in brackets where they are shorter than it."""
+        if self.stand_ins:
+            names = listed(_bold(self.stand_ins), "or")
+            return f"{names} (either as good, weights {_weights(self.stand_ins.values())})"
         if len(self.members) == 1:
             return self.bold
         words = re.sub(OTHERS, "", self.name)
@@ -95,11 +96,11 @@ class Reading:
         rate: the error rate of what is found, such as "at most 1 in 10 …"; None if nothing was
             tested.
         learned: whether predictions are better than the base rate.
-        error: how far a response is missed on average from all columns; NaN of labels.
         base: the commonest label; None of a response.
         selects: whether a row keeps some features and not others.
         posterior: whether intervals are of a posterior.
         of_model: whether what is predicted is what a model says.
+        modes: alternatives among fits, of which one is read in place of the others.
     """
 
     target: str
@@ -110,11 +111,11 @@ class Reading:
     in_folds: bool = False
     rate: str | None = None
     learned: bool | None = None
-    error: float = math.nan
     base: str | None = None
     selects: bool = True
     posterior: bool = False
     of_model: bool = False
+    modes: Sequence[Alternative] = ()
 
     def answers(self) -> list[tuple[str, str]]:
         """Each question with its answer."""
@@ -124,12 +125,13 @@ class Reading:
     # What it rests on
 
     def rests_on(self) -> str:
-        """What is read, what each is worth, and that the rest is not missed."""
+        """What is read, and what is not shown of the rest."""
         found = [group for group in self.groups if group.found]
         if all(group.found is None for group in self.groups):
             return self.reading([g for g in self.groups if g.kept >= READ or not self.selects])
         if found:
-            return " ".join([self.reading(found), *self._worth(found), *self._others()])
+            lines = [self.reading(found).removesuffix("."), *self._others()]
+            return "; ".join(lines[:2]) + ("" if len(lines) > 1 else ".") + "".join(lines[2:])
         which = f"any of the {self.features} features"
         if self.features == 1:
             which = self.groups[0].bold
@@ -142,39 +144,26 @@ class Reading:
 
     def reading(self, groups: Sequence[ReadGroup]) -> str:
         """Which groups are read, and in how many rows."""
-        order = sorted(groups, key=lambda group: -group.kept)
+        order = sorted(self._by_all(groups), key=lambda group: -group.kept)
+        either = ", or ".join(listed(_bold(mode.features)) for mode in self.modes)
+        if either:
+            weights = _weights(mode.weight for mode in self.modes)
+            of = listed([str(mode.fits) for mode in self.modes])
+            either = f"either {either}: as good, with weights {weights}, of {of} fits"
         if not order:
-            return f"{self._prediction} reads hardly any feature."
+            return f"{self._prediction} reads {either or 'hardly any feature'}."
         if not self.selects:
             first = listed(group.with_members for group in order[:3])
             return f"Most weight in {self._prediction.replace('The', 'the', 1)} has {first}."
         more = len(order) - NAMED
         tail = f"; {more} more {'follows' if more == 1 else 'follow'}" if more > 0 else ""
+        tail += f", and {either}" if either else ""
         return f"{self._prediction} reads {_shares(order[:NAMED])}{tail}."
 
-    def _worth(self, found: Sequence[ReadGroup]) -> list[str]:
-        """What is lost without each group."""
-        known = sorted((g for g in found if not math.isnan(g.worse)), key=lambda g: -g.worse)
-        unseen: list[str] = []
-        items: list[str] = []
-        seen: list[tuple[str, str]] = []
-        for group in known[:NAMED]:
-            count, missed = round(100 * group.worse), _figure(self.error + group.worse)
-            if count < 1 if self.base else missed == _figure(self.error) or group.worse < 0:
-                unseen.append(group.bold)
-            else:
-                seen.append((f"{count} more" if self.base else f"by {missed}", group.bold))
-        for much, some in groupby(seen, key=itemgetter(0)):
-            names = [name for _, name in some]
-            each = " each" if len(names) > 1 else ""
-            would = " would be predicted wrong" if self.base and not items else ""
-            items.append(f"{much}{each}{would} without {listed(names, 'or')}")
-        off = f"From all columns a prediction is off by {_figure(self.error)} on average, "
-        lines = [f"{'Of 100 rows ' if self.base else off}{listed(items)}."] if items else []
-        if unseen:
-            few = "about as many would be right" if self.base else "it is off by about as much"
-            lines.append(f"Without {listed(unseen, 'or')} {few}.")
-        return lines
+    def _by_all(self, groups: Sequence[ReadGroup]) -> list[ReadGroup]:
+        """Groups that are no alternatives."""
+        either = {name for mode in self.modes for name in mode.features}
+        return [group for group in groups if not either.issuperset(group.members)]
 
     def _often(self) -> str:
         """Groups that are read often, and not found."""
@@ -193,52 +182,51 @@ class Reading:
         read = f", though the prediction reads {often}" if often else ""
         if none == count:
             says = "says" if count == 1 else "say"
-            line = f"The other {what} {says} next to nothing, alone or beyond all others{read}."
+            line = f"the other {what} {says} next to nothing, alone or beyond all others{read}."
         elif none:
-            line = f"Of the other {what} {none} {'says' if none == 1 else 'say'} next to nothing;"
-            line += f" for the rest {self._rows} are not enough to tell{read}."
+            line = f"of the other {what} {none} {'says' if none == 1 else 'say'} next to nothing,"
+            line += f" and for the rest {self._rows} are not enough to tell{read}."
         else:
-            line = f"For the other {what} {self._rows} are not enough to tell{read}."
-        return [line, *[f"The model itself may use {them}."] * self.of_model]
+            line = f"for the other {what} {self._rows} are not enough to tell{read}."
+        return [line, *[f" The model itself may use {them}."] * self.of_model]
 
     # How sure that is
 
     def sureness(self) -> str:
         """By what it is known, and whether the fits agree."""
-        found = [group for group in self.groups if group.found]
-        lines = []
+        found, lines = [group for group in self.groups if group.found], []
         if found and self.rate:
-            each = (
-                "Each of these says something, alone or beyond all others,"
-                if len(found) > 1
-                else "This shows"
-            )
-            judged = f"{self._rows}, each judged by predictors that had not learned from it"
-            lines.append(f"{each} on {judged}; {self.rate}.")
-        elif self.rate and self.learned and self.base:
-            lines.append("Yet it predicts better than guessing, by what these rows do not show.")
-        elif self.rate:
-            lines.append(f"{_capital(self._rows)} may be too few to show what little there is.")
-        if self.learned is False:
+            shows = "Each of these says something" if len(found) > 1 else "It says something"
             lines.append(
-                "Beyond that its predictions are not shown to be better than guessing."
+                f"{shows}, alone or beyond all others, on {self._rows} that were judged by "
+                f"predictors which had not learned from them; {self.rate}"
+            )
+        elif self.rate and self.learned and self.base:
+            lines.append("It predicts better than guessing, by what these rows do not show")
+        elif self.rate:
+            lines.append(f"{_capital(self._rows)} may be too few to show what little there is")
+        if self.learned is False:
+            reads = any(group.kept >= READ for group in self.groups) or not self.selects
+            lines.append(
+                "beyond that its predictions are not shown to be better than guessing"
                 if found
-                else "On rows that it has not seen its predictions are no better than guessing, "
-                "so that what it reads says little."
+                else "on rows that it has not seen its predictions are no better than guessing"
+                + ", so that what it reads says little" * reads
             )
         read = self.groups if self.rate is None else found
-        return " ".join(lines + (self._of_fits(read) if read or self.rate is None else []))
+        lines += self._of_fits(read) if read or self.rate is None else []
+        return _capital("; ".join(lines)) + "." if lines else ""
 
     def _of_fits(self, read: Sequence[ReadGroup]) -> list[str]:
-        read = sorted(read, key=lambda g: -g.kept)
+        read = sorted(self._by_all(read), key=lambda g: -g.kept)
         read = [g for g in read if g.kept >= READ or not self.selects][:NAMED]
         if self.posterior:
             known = [g for g in read if not math.isnan(g.lower)][:3]
             items = [f"{g.bold} in {_span(g)} of 100 rows" for g in known]
-            sentence = f"By the posterior of its weights it reads {listed(items)}."
+            sentence = f"by the posterior of its weights it reads {listed(items)}"
             return [sentence] * (bool(items) and self.selects)
         if self.fits == 1:
-            return ["There is one fit, so nothing says how far this depends on its seed."]
+            return ["there is one fit, so nothing says how far this depends on its seed"]
         known = [g for g in read if not math.isnan(g.agreement)]
         if not known:
             return []
@@ -249,18 +237,13 @@ class Reading:
         what = "it" if len(known) == 1 else "these"
         if self.rate is not None and len(known) < sum(bool(g.found) for g in self.groups):
             what = listed(g.bold for g in known)
-        lines = [f"The {fits} agree on where {what} matter{'s' * (len(known) == 1)}."]
+        lines = [f"the {fits} agree on where {what} matter{'s' * (len(known) == 1)}"]
         if apart:
             span = " (read in {} of 100 rows)".format if self.selects else lambda _: ""
             items = [f"{g.bold}{span(_span(g))}" for g in apart]
             alike = listed(g.bold for g in same)
             agree = f"agree on {alike}, but " if same else ""
-            lines = [f"The {fits} {agree}differ on {listed(items)}."]
-        if any(len(g.members) > 1 and g.spokesmen < AGREE <= g.agreement for g in same):
-            lines.append(
-                "Members of a group stand in for each other: which of them is read differs from "
-                "fit to fit."
-            )
+            lines = [f"the {fits} {agree}differ on {listed(items)}"]
         return lines
 
     @property
@@ -278,6 +261,14 @@ def _shares(groups: Sequence[ReadGroup]) -> str:
         f"{listed(group.with_members for group in some)} {phrase}"
         for phrase, some in groupby(groups, key=lambda g: share_of(g.kept))
     )
+
+
+def _bold(names: Iterable[str]) -> list[str]:
+    return [f"{BOLD}{name}{PLAIN}" for name in names]
+
+
+def _weights(weights: Iterable[float]) -> str:
+    return listed([f"{weight:.2f}".removeprefix("0") for weight in weights])
 
 
 def html(text: str) -> Markup:
@@ -309,15 +300,15 @@ def _span(group: ReadGroup) -> str:
     return f"{low}" if low == high else f"{low} to {high}"
 
 
-def _figure(value: float) -> str:
-    return np.format_float_positional(value, 3, unique=False, fractional=False, trim="-")
-
-
 def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def groups_read(ranking: pd.DataFrame, groups: pd.DataFrame | None) -> list[ReadGroup]:
+def groups_read(
+    ranking: pd.DataFrame,
+    groups: pd.DataFrame | None,
+    stand_ins: Mapping[str, Mapping[str, float]] = MappingProxyType({}),
+) -> list[ReadGroup]:
     """The groups of a ranking, or its features where there are none."""
     table = ranking if groups is None else groups
     if "agreement" not in table:
@@ -327,15 +318,12 @@ def groups_read(ranking: pd.DataFrame, groups: pd.DataFrame | None) -> list[Read
     for line in table.reset_index(names="name").to_dict("records"):
         own = ranking if groups is None else ranking[ranking["group"] == line["name"]]
         members = (str(line["name"]),) if groups is None else tuple(map(str, own.index))
-        first = own.sort_values(kept, ascending=False) if groups is not None else table
         numbers = (float(line[name]) for name in (kept, "lower", "upper", "agreement"))
         share, low, high, agreement = numbers
-        error, without = (line.get(name, math.nan) for name in ("error", "error_without"))
         tested = None if groups is None else bool(line["found"])
-        spokesmen = float(first.get("agreement", pd.Series([math.nan])).iloc[0])
         ends = [float(line.get(name, math.nan)) for name in ("first_upper", "gain_upper")]
-        known: dict[str, Any] = {"found": tested, "worse": without - error, "spokesmen": spokesmen}
-        known["nothing"] = max(ends) < LEAST
+        known: dict[str, Any] = {"found": tested, "nothing": max(ends) < LEAST}
+        known["stand_ins"] = stand_ins.get(str(line["name"]), {})
         found.append(ReadGroup(str(line["name"]), members, share, low, high, agreement, **known))
     return found
 
@@ -362,4 +350,5 @@ def reading_of(posterior: Posterior, target: str = "") -> Reading:
         means.sizes["chain"],
         selects=kind_of(posterior) is PROBABILITY,
         posterior=chains_are(posterior).startswith(SAMPLED),
+        modes=alternatives_of(posterior),
     )

@@ -25,6 +25,7 @@ from lexppl.explanation.reading.masks import (
     means_over_rows,
     responses_of,
 )
+from lexppl.explanation.reading.modes import modes_of
 from lexppl.extras import arviz_library
 from lexppl.inference.training.rows import DIRICHLET
 
@@ -88,6 +89,10 @@ def selection_table(posterior: Posterior, *, level: float = 0.95) -> pd.DataFram
       well: read it beside the held-out scores.
     - `r_hat`, of Markov chains in its place: rank-normalised split r̂ of those means, by ArviZ;
       chains that have converged are below 1.01. NaN with one chain or fewer than four draws.
+    - `mode_1`, `mode_2`, …, where fits keep different features and predict as well as each other:
+      the selection probability by the fits of each mode of :func:`modes_of`, the heaviest first;
+      `attrs["mode_weights"]` has their weights. "size, or shape with texture" is then read there,
+      and not from means over all fits.
 
     Args:
         posterior: what :func:`explain` returned; of several mask sites the first is ranked.
@@ -132,6 +137,10 @@ def selection_table(posterior: Posterior, *, level: float = 0.95) -> pd.DataFram
         index=pd.Index(draws[mask.dims[-1]].values, name="feature"),
     )
     table.attrs["interval"] = what if of_folds is not None else f"{level * 100:g} % {what}"
+    if (modes := modes_of(posterior)) is not None:
+        for number, kept in enumerate(modes[f"mode_{variable}"].values, 1):
+            table[f"mode_{number}"] = kept.mean(0, dtype=np.float64)
+        table.attrs["mode_weights"] = tuple(modes["mode_weight"].values.tolist())
     return table.sort_values(variable, ascending=False, kind="stable")
 
 

@@ -90,7 +90,7 @@ class _Recorder(RefuseImproper):
 
     def __init__(
         self,
-        given: Mapping[str, Tensor],
+        values: Mapping[str, Tensor],
         subsamples: Mapping[str, Tensor],
         draw: Draw | None,
         random_masks: bool = False,
@@ -98,7 +98,7 @@ class _Recorder(RefuseImproper):
         super().__init__()
         self.sites: dict[str, Site] = {}
         self.subsamples: dict[str, Tensor] = dict(subsamples)
-        self._given = given
+        self._given = values
         self._draw = draw
         self._random_masks = random_masks
 
@@ -216,13 +216,13 @@ class ParticleTrace:
 @contextmanager
 def copied_rows(args: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
     """Copies of the arguments of a program, which is refused if it changes them in place."""
-    own = tuple(one.clone() if isinstance(one, Tensor) else one for one in args)
-    yield own
-    for place, one in enumerate(own):
-        if isinstance(one, Tensor) and not one.is_inference() and one._version:
+    copies = tuple(column.clone() if isinstance(column, Tensor) else column for column in args)
+    yield copies
+    for place, column in enumerate(copies):
+        if isinstance(column, Tensor) and not column.is_inference() and column._version:
             raise ValueError(
-                f"the program changes its argument {place}, of shape {tuple(one.shape)}, in place, "
-                "and with it the data: write x = 2 * x in place of x *= 2"
+                f"the program changes its argument {place}, of shape {tuple(column.shape)}, in "
+                "place, and with it the data: write x = 2 * x in place of x *= 2"
             )
 
 
@@ -234,8 +234,8 @@ def sample_nodes(program: Program, args: tuple[Any, ...], masks: int = 1) -> dic
             are not those of the rows.
     """
     particles = ParticleCounts(masks, 1)
-    with plate_errors_explained(), copied_rows(args) as own, particles, RefuseImproper():
-        nodes = pyro.poutine.trace(program).get_trace(*own).nodes
+    with plate_errors_explained(), copied_rows(args) as copies, particles, RefuseImproper():
+        nodes = pyro.poutine.trace(program).get_trace(*copies).nodes
     return {
         name: node
         for name, node in nodes.items()
@@ -264,8 +264,8 @@ def _refuse_other_shape(site: Site, value: Tensor) -> None:
     if isinstance(distribution, Unit) or site.is_deterministic:
         return
     batch, event = distribution.batch_shape, distribution.event_shape
-    expected, given = torch.Size((*batch, *event)), tuple(value.shape)
-    padded = (1,) * (len(expected) - len(given)) + given
+    expected, shape = torch.Size((*batch, *event)), tuple(value.shape)
+    padded = (1,) * (len(expected) - len(shape)) + shape
     fits = len(padded) == len(expected) and all(
         size == whole or (observed and size == 1)
         for size, whole in zip(padded, expected, strict=True)
@@ -278,7 +278,7 @@ def _refuse_other_shape(site: Site, value: Tensor) -> None:
         if observed:
             what, mend = "is observed", "observe one value for each entry of its plates"
         raise ValueError(
-            f"site {site.name!r} {what} with shape {given}, and in the model it has shape "
+            f"site {site.name!r} {what} with shape {shape}, and in the model it has shape "
             f"{tuple(expected)}; {mend}"
         )
 

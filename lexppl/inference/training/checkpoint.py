@@ -121,11 +121,11 @@ class SavedState:
                 before, by, self.epochs = state["fit"], state["versions"], state["epochs"]
         except UnreadableFileError as error:
             raise ValueError(f"{error}; remove {path} to begin anew") from error
-        if found := differences(before, self._identity):
-            more = f", and {len(found) - 3} more" if len(found) > 3 else ""
+        if changed := differences(before, self._identity):
+            more = f", and {len(changed) - 3} more" if len(changed) > 3 else ""
             raise ValueError(
-                f"{self.folder} holds the state of another fit: {'; '.join(found[:3])}{more}. Give "
-                "what was given then, or another folder"
+                f"{self.folder} holds the state of another fit: {'; '.join(changed[:3])}{more}. "
+                "Give what was given then, or another folder"
             )
         if others := differences(by, versions()):
             self.warn(
@@ -188,15 +188,15 @@ def identity_of(
     held_out: Rows | None,
 ) -> Identity:
     """The identity of a fit: the same for the same fit in any process, another for another."""
-    found: Identity = {}
+    identity: Identity = {}
     rows = {"train": _rows(learned), "valid": _rows(held_out)}
     model = {f"stage {number}": stage for number, stage in enumerate(copies[0].stages)}
     for name, value in {**settings, **rows, "replicates": len(copies), "model": model}.items():
-        found |= {path: digest(leaf) for path, leaf in contents(value, name).items()}
-    for place, one in enumerate(copies[1:], 1):
-        own = {path: digest(leaf) for path, leaf in contents(list(one.stages), "").items()}
-        found[f"model.replicate {place}"] = fingerprint(own)
-    return found
+        identity |= {path: digest(leaf) for path, leaf in contents(value, name).items()}
+    for place, copied in enumerate(copies[1:], 1):
+        digests = {path: digest(leaf) for path, leaf in contents(list(copied.stages), "").items()}
+        identity[f"model.replicate {place}"] = fingerprint(digests)
+    return identity
 
 
 def differences(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
@@ -205,15 +205,15 @@ def differences(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     every = dict.fromkeys([*now, *before])
     names = [name for name in every if before.get(name, absent) != now.get(name, absent)]
     arguments = [name for name in names if "." not in name]
-    found = []
+    lines = []
     for name in arguments or names:
         # A hash of numbers or code stands last, after their type and shape.
-        pair = [one.get(name, absent).rpartition(" ") for one in (before, now)]
+        pair = [side.get(name, absent).rpartition(" ") for side in (before, now)]
         hashed = all(len(last.strip("'")) == 32 for _, _, last in pair)
         first, second = (head if hashed else f"{head}{gap}{last}" for head, gap, last in pair)
         same = hashed and first == second
-        found.append(f"{name} has other values" if same else f"{name} was {first} and is {second}")
-    return found
+        lines.append(f"{name} has other values" if same else f"{name} was {first} and is {second}")
+    return lines
 
 
 def versions() -> dict[str, str]:
@@ -351,7 +351,7 @@ class LoopState:
 
     def _common(self) -> dict[str, Any]:
         loop, template = self._loop, self._loop.runner.template
-        own = loop.runner.buffers
+        stacked = loop.runner.buffers
         return {
             "epochs": len(loop.records),
             "interrupted": loop.interrupted,
@@ -363,7 +363,7 @@ class LoopState:
             "best_valid": torch.as_tensor(loop.best_valid),
             "skipped": loop.skipped.state(),
             "moved": loop.runner.snapshot(),
-            "buffers": {n: b.detach() for n, b in template.named_buffers() if n not in own},
+            "buffers": {n: b.detach() for n, b in template.named_buffers() if n not in stacked},
             "numbers": _numbers(template),
             **{name: getattr(loop.runner, name) for name in VMAP_FALLBACKS},
         }
@@ -419,12 +419,12 @@ def _numbers(module: nn.Module) -> dict[str, Any]:
 
 def _generators(rows: Iterable[Rows | None]) -> list[torch.Generator]:
     """The generators beside torch's default that batches follow from; others are refused."""
-    found: dict[int, torch.Generator] = {}
-    for one in rows:
+    generators: dict[int, torch.Generator] = {}
+    for source in rows:
         # What has batches of its own draws them from torch's default generator.
-        if not isinstance(one, LoadedRows) or isinstance(one.loader, HasBatches):
+        if not isinstance(source, LoadedRows) or isinstance(source.loader, HasBatches):
             continue
-        loader, batches = one.loader, one.loader.batch_sampler
+        loader, batches = source.loader, source.loader.batch_sampler
         sampler = getattr(batches, "sampler", loader.sampler)
         in_order = not loader.persistent_workers and getattr(loader, "in_order", True)
         if not in_order or type(sampler) not in SAMPLERS or type(batches) not in BATCHES:
@@ -435,5 +435,5 @@ def _generators(rows: Iterable[Rows | None]) -> list[torch.Generator]:
                 "checkpoint out"
             )
         drawn = (getattr(part, "generator", None) for part in (loader, sampler))
-        found |= {id(generator): generator for generator in drawn if generator is not None}
-    return list(found.values())
+        generators |= {id(generator): generator for generator in drawn if generator is not None}
+    return list(generators.values())

@@ -88,11 +88,11 @@ class RowBlocks(_OfSeveral):
         super().__init__(aligned, (*before, sum(self._sizes)))
 
     def log_prob(self, value: Tensor) -> Tensor:
-        own = (sum(self._sizes), *self.event_shape)
-        value = value.expand(torch.Size(broadcast_shape(value.shape, own)))
+        shape = (sum(self._sizes), *self.event_shape)
+        value = value.expand(torch.Size(broadcast_shape(value.shape, shape)))
         values = value.split(self._sizes, ROW_DIM - self.event_dim)
-        each = zip(self.parts, values, strict=True)
-        return torch.cat([part.log_prob(own) for part, own in each], ROW_DIM)
+        pairs = zip(self.parts, values, strict=True)
+        return torch.cat([part.log_prob(of_part) for part, of_part in pairs], ROW_DIM)
 
     def _joined(self, values: Sequence[Tensor]) -> Tensor:
         return torch.cat(list(values), ROW_DIM - self.event_dim)
@@ -142,14 +142,14 @@ class HeldOut(_OfSeveral):
 class MeanDistribution(_OfSeveral):
     """`1/F Σ_f p_f`, of any distributions of one event."""
 
-    def __init__(self, each: Sequence[TorchDistribution]) -> None:
-        shape = torch.Size(broadcast_shape(*(one.batch_shape for one in each)))
-        super().__init__([one.expand(shape) for one in each], shape)
+    def __init__(self, parts: Sequence[TorchDistribution]) -> None:
+        shape = torch.Size(broadcast_shape(*(part.batch_shape for part in parts)))
+        super().__init__([part.expand(shape) for part in parts], shape)
         self.has_rsample = False
 
     def log_prob(self, value: Tensor) -> Tensor:
-        each = torch.stack([part.log_prob(value) for part in self.parts])
-        return each.logsumexp(0) - math.log(len(each))
+        log_probs = torch.stack([part.log_prob(value) for part in self.parts])
+        return log_probs.logsumexp(0) - math.log(len(log_probs))
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
         with torch.no_grad():
@@ -294,7 +294,7 @@ def cross_fitted(
     stages: Sequence[Stage],
     folds: int,
     first: FirstRows | None = None,
-    found: dict[int, bool] | None = None,
+    same_gradients: dict[int, bool] | None = None,
 ) -> list[Stage]:
     """Stages whose predictors are F each, learned by terms of their own. With `f(n)` the fold of n,
 
@@ -302,7 +302,7 @@ def cross_fitted(
         max_θ  1/(F−1) Σ_s Σ_n ℒ_n(γ; θ_{f(n)+s}),   s = 1 … F − 1.
 
     Terms of both kinds become one run where its gradient on the `first` batch is that of the terms
-    apart; `found` keeps by place whether it is, for other copies of the stages.
+    apart; `same_gradients` holds by place whether it is, for other copies of the stages.
 
     Raises:
         ValueError: stages without a predictor that learns, or one whose weights have priors.
@@ -313,19 +313,19 @@ def cross_fitted(
             f"folds={folds} cross-fits the part of a program called {PREDICTOR!r}, and no term has "
             "one that learns; leave folds out"
         )
-    found = {} if found is None else found
+    same_gradients = {} if same_gradients is None else same_gradients
     places = itertools.count()
 
     def made_of(term: LossTerm) -> list[LossTerm]:
         place, (apart, at_once) = next(places), _terms(term, wrapped, folds)
         if first is None or at_once is None:
             return apart
-        if place not in found:
-            found[place] = _same_gradients([at_once], apart, first)
-        return [at_once] if found[place] else apart
+        if place not in same_gradients:
+            same_gradients[place] = _same_gradients([at_once], apart, first)
+        return [at_once] if same_gradients[place] else apart
 
     return [
-        replace(stage, terms=[one for term in stage.terms for one in made_of(term)])
+        replace(stage, terms=[made for term in stage.terms for made in made_of(term)])
         for stage in stages
     ]
 
@@ -334,24 +334,28 @@ def learned_predictors(stages: Sequence[Stage]) -> list[nn.Module]:
     """The predictors of programs that some term moves or that are fitted to rows, each once."""
     learned = _learned(stages)
     return [
-        one
-        for one in predictors_of(stages)
-        if hasattr(one, FIT_ROWS) or any(id(p) in learned for p in one.parameters())
+        predictor
+        for predictor in predictors_of(stages)
+        if hasattr(predictor, FIT_ROWS) or any(id(p) in learned for p in predictor.parameters())
     ]
 
 
 def predictors_of(stages: Sequence[Stage]) -> list[nn.Module]:
     """The predictors of programs, each once."""
-    given = (getattr(term.model, PREDICTOR, None) for term in terms_of(stages))
-    return list({id(one): one for one in given if isinstance(one, nn.Module)}.values())
+    held = (getattr(term.model, PREDICTOR, None) for term in terms_of(stages))
+    return list(
+        {
+            id(predictor): predictor for predictor in held if isinstance(predictor, nn.Module)
+        }.values()
+    )
 
 
 def refuse_cross_fitted(stages: Sequence[Stage]) -> None:
     """Refuse to train cross-fitted predictors on rows on which they are to judge."""
     learned = _learned(stages)
     for term in terms_of(stages):
-        given = getattr(term.model, PREDICTOR, None)
-        refitted = isinstance(given, CrossFitted) and hasattr(given.predictors[0], FIT_ROWS)
+        predictor = getattr(term.model, PREDICTOR, None)
+        refitted = isinstance(predictor, CrossFitted) and hasattr(predictor.predictors[0], FIT_ROWS)
         parts = (part for whole in modules_of(term) for part in whole.modules())
         held = (p for part in parts if isinstance(part, CrossFitted) for p in part.parameters())
         if refitted or any(id(parameter) in learned for parameter in held):
@@ -398,25 +402,25 @@ def _terms(
 ) -> tuple[list[LossTerm], LossTerm | None]:
     """The terms that a term becomes, and where they are of both kinds a term of one run."""
     held = {id(module) for whole in modules_of(term) for module in whole.modules()}
-    mine = [one for one in wrapped if id(one) in held]
+    mine = [crossed for crossed in wrapped if id(crossed) in held]
     if not mine:
         return [term], None
-    by_predictor = {id(one.predictors[0]): one for one in mine}
+    by_predictor = {id(crossed.predictors[0]): crossed for crossed in mine}
     learns = term.learns
     if learns is not None:
         learns = [by_predictor.get(id(part), part) for part in learns]
-    of_predictor = {id(p) for one in mine for p in one.parameters()}
+    of_predictor = {id(p) for crossed in mine for p in crossed.parameters()}
     moved = learning_parameters(moved_parts(replace(term, learns=learns)))
-    found = []
+    terms = []
     if moved - of_predictor:
-        found.append(replace(term, learns=learns, spares=[*term.spares, *mine], fold_shift=0))
+        terms.append(replace(term, learns=learns, spares=[*term.spares, *mine], fold_shift=0))
     if moved & of_predictor:
-        found += [
+        terms += [
             replace(term, learns=mine, weight=term.weight / (folds - 1), fold_shift=shift)
             for shift in range(1, folds)
         ]
     at_once = replace(term, learns=learns, fold_shift=EVERY_SHIFT)
-    return found, at_once if len(found) == folds else None
+    return terms, at_once if len(terms) == folds else None
 
 
 def _same_gradients(
@@ -426,16 +430,16 @@ def _same_gradients(
     modules = TrainingModules([Stage([*terms, *others])])
     try:
         batch = tuple(column[:TRIED_ROWS] for column in first(floating_type([modules])))
-        expected, found = (_gradients(modules, each, batch) for each in (others, terms))
+        expected, gradients = (_gradients(modules, chosen, batch) for chosen in (others, terms))
     except Exception:
         # A program may do with a distribution what this one has not. What cannot be run at all is
         # refused by the fit's own checks.
         return False
     # A gradient that is not finite is that of rows that the fit's own checks refuse.
-    return found.keys() == expected.keys() and all(
+    return gradients.keys() == expected.keys() and all(
         bool(gradient.isfinite().all())
         and torch.allclose(
-            found[name], gradient, rtol=1e-3, atol=1e-5 * float(gradient.abs().max())
+            gradients[name], gradient, rtol=1e-3, atol=1e-5 * float(gradient.abs().max())
         )
         for name, gradient in expected.items()
     )
@@ -452,8 +456,8 @@ def _gradients(
         names = modules.learned_by(term)
         with seeded(0, batch[0].device), shifted(term):
             loss = term.weight * modules(term, term.objective.at(1.0), batch)
-        found = torch.autograd.grad(loss, [parameters[n] for n in names], allow_unused=True)
-        for name, gradient in zip(names, found, strict=True):
+        gradients = torch.autograd.grad(loss, [parameters[n] for n in names], allow_unused=True)
+        for name, gradient in zip(names, gradients, strict=True):
             if gradient is not None:
                 total[name] = gradient + total.get(name, 0.0)
     for buffer, before in statistics:

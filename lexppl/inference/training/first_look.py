@@ -49,8 +49,8 @@ def nodes_of(program: Program | None, args: tuple[Any, ...]) -> dict[str, Any]:
 
 def _refuse_larger(name: str, law: Any, observed: tuple[int, ...]) -> None:
     """Refuse what is observed in another shape than the law's: `(B, 1)` would become `(B, B)`."""
-    own = (*law.batch_shape, *law.event_shape)
-    if np.broadcast_shapes(observed, own)[-len(observed) :] != own[-len(observed) :]:
+    shape = (*law.batch_shape, *law.event_shape)
+    if np.broadcast_shapes(observed, shape)[-len(observed) :] != shape[-len(observed) :]:
         raise ValueError(
             f"site {name!r} observes values of shape {observed}, and its distribution has batch "
             f"shape {tuple(law.batch_shape)} and event shape {tuple(law.event_shape)}: give one "
@@ -78,22 +78,22 @@ def parameters_with_a_prior(term: LossTerm, nodes: Mapping[str, Any]) -> list[Te
     obs=self.w)`."""
     parts = list(term.model.modules()) if isinstance(term.model, nn.Module) else []
     known = {id(p) for part in parts for p in part.parameters(recurse=False)}
-    found: list[Any] = []
+    held: list[Any] = []
     if isinstance(term.guide, nn.Module):
-        found += [p for p in term.guide.parameters() if id(p) not in known]
+        held += [p for p in term.guide.parameters() if id(p) not in known]
     for part in parts:
         if isinstance(part, PyroParams):
-            found += part.parameters()
+            held += part.parameters()
         for name, (constraint, _) in getattr(part, "_pyro_params", {}).items():
             if constraint is not constraints.real:
-                found.append(part._parameters.get(f"{name}_unconstrained"))
+                held.append(part._parameters.get(f"{name}_unconstrained"))
     for node in nodes.values():
         value = node["value"]
         value = value.unconstrained() if hasattr(value, "unconstrained") else value
         inside = any(plate.name == MASK_PLATE for plate in node["cond_indep_stack"])
         if node["is_observed"] and not inside and id(value) in known:
-            found.append(value)
-    return found
+            held.append(value)
+    return held
 
 
 def spare_from_decay(optimizer: Optimizer, spared: Mapping[str, Tensor], warns: bool) -> None:
@@ -101,8 +101,8 @@ def spare_from_decay(optimizer: Optimizer, spared: Mapping[str, Tensor], warns: 
     ids = {id(parameter) for parameter in spared.values()}
     moved = False
     for group in list(optimizer.param_groups):
-        own = [p for p in group["params"] if id(p) in ids]
-        if not own or not group.get("weight_decay"):
+        taken_out = [p for p in group["params"] if id(p) in ids]
+        if not taken_out or not group.get("weight_decay"):
             continue
         moved = True
         others = [p for p in group["params"] if id(p) not in ids]
@@ -111,7 +111,7 @@ def spare_from_decay(optimizer: Optimizer, spared: Mapping[str, Tensor], warns: 
             continue
         group["params"] = others
         settings = {k: v for k, v in group.items() if k != "params"}
-        optimizer.add_param_group({**settings, "params": own, "weight_decay": 0.0})
+        optimizer.add_param_group({**settings, "params": taken_out, "weight_decay": 0.0})
     if moved and warns:
         warnings.warn(
             f"the weight decay leaves out {sorted(spared)}: parameters of a guide, constrained "
@@ -150,20 +150,20 @@ class FirstLook:
         alike = not (runner.differ or rows.by_replicate)
         for replicate in range(1 if alike else runner.count):
             with runner.replicate(replicate) as template:
-                own = of_replicate(rows, batch, replicate)
+                columns = of_replicate(rows, batch, replicate)
                 if settings.precision is not None:
-                    refuse_rounded_away(own[0], template)
+                    refuse_rounded_away(columns[0], template)
                 names = {id(value): name for name, value in template.named_parameters()}
                 for term in stage.terms:
-                    refuse_unlike(term.model, own[0])
+                    refuse_unlike(term.model, columns[0])
                     with seeded(settings.seed, rows.device), program_settings(validate=True):
                         of_rows = None if weights is None else weights[replicate]
                         shared = processes.count > 1
-                        plate, held = _run(template, term, own, of_rows, len(rows), shared)
+                        plate, held = _run(template, term, columns, of_rows, len(rows), shared)
                     plates[id(term)] = plate
-                    spared |= {names[id(one)] for one in held if id(one) in names}
+                    spared |= {names[id(parameter)] for parameter in held if id(parameter) in names}
                 with seeded(settings.seed, rows.device):
-                    plain = [program for program in plain if runs_alike_plainly(program, own)]
+                    plain = [program for program in plain if runs_alike_plainly(program, columns)]
         with torch.no_grad():
             for name, buffer in runner.template.named_buffers():
                 buffer.copy_(buffers[name])
@@ -188,10 +188,10 @@ def _run(
         refuse_unshared(term, nodes, plate, batch)
     term.objective.refuse_uncovered(*nodes)
 
-    def loss_of(some: Columns, count: int) -> Tensor:
-        scaled = MiniBatch(count, len(some[0]), plate)
-        with seeded(0, some[0].device), scaled, shifted(term), weighing(weights, plate):
-            value: Tensor = template(term, term.objective, some)
+    def loss_of(columns: Columns, count: int) -> Tensor:
+        scaled = MiniBatch(count, len(columns[0]), plate)
+        with seeded(0, columns[0].device), scaled, shifted(term), weighing(weights, plate):
+            value: Tensor = template(term, term.objective, columns)
         return value
 
     loss = loss_of(batch, rows)

@@ -88,7 +88,7 @@ def builder_of(model: Any, guide: Any, objective: Any, stages: Any) -> Builder:
 
 def folds_of_systems(models: Sequence[Any], builders: Sequence[Builder]) -> int:
     """The number of folds of the systems among the models, where a predictor learns."""
-    every = {one.folds if isinstance(one, System) else 1 for one in models}
+    every = {model.folds if isinstance(model, System) else 1 for model in models}
     if len(every) > 1:
         raise ValueError(f"replicates are cross-fitted alike; folds are {sorted(every)}: give one")
     folds = next(iter(every), 1)
@@ -128,32 +128,34 @@ def copies_of(
         # Pyro's automatic guides forget their model when they are copied.
         for guide, model in known:
             guide._model = model
-    for one in copies:
+    for modules in copies:
         if replicates > 1 and any(isinstance(guide, nn.Module) for guide in guides):
-            redraw(one, guides_alone=True)
-        keep_parameters_local(one)
+            redraw(modules, guides_alone=True)
+        keep_parameters_local(modules)
     return copies
 
 
 def _copies(
     builders: Sequence[Builder], replicates: int, first: FirstRows, folds: int
 ) -> list[TrainingModules]:
-    found: dict[int, bool] = {}
+    same_gradients: dict[int, bool] = {}
 
-    def own(make: Callable[[], Sequence[Stage]], anew: bool) -> TrainingModules:
+    def made_of(make: Callable[[], Sequence[Stage]], anew: bool) -> TrainingModules:
         stages = list(make()) if anew else copy.deepcopy(list(make()))
         refuse_cross_fitted(stages)
         _place_controls(stages)
         stages = with_parameters(stages, first, PREDICTOR if folds > 1 else None)
-        return TrainingModules(stages if folds == 1 else cross_fitted(stages, folds, first, found))
+        return TrainingModules(
+            stages if folds == 1 else cross_fitted(stages, folds, first, same_gradients)
+        )
 
     if len(builders) > 1:
-        return [own(*builder) for builder in builders]
+        return [made_of(*builder) for builder in builders]
     (builder,) = builders
     if builder[1]:
-        return [own(*builder) for _ in range(replicates)]
-    given = own(*builder)
-    return [given] if replicates == 1 else [reinitialised(given) for _ in range(replicates)]
+        return [made_of(*builder) for _ in range(replicates)]
+    modules = made_of(*builder)
+    return [modules] if replicates == 1 else [reinitialised(modules) for _ in range(replicates)]
 
 
 def _place_controls(stages: Sequence[Stage]) -> None:
@@ -210,7 +212,7 @@ def with_guides(builder: Builder, kind: GuideKind | None, train: Data) -> Builde
         def guided(term: LossTerm) -> LossTerm:
             return replace(term, guide=made.get(id(term.model), term.guide))
 
-        return [replace(one, terms=[guided(term) for term in one.terms]) for one in stages]
+        return [replace(stage, terms=[guided(term) for term in stage.terms]) for stage in stages]
 
     return build, anew
 
@@ -247,14 +249,14 @@ def replicates_of(
     replicates: int, models: int | None, train: Any, valid: Any, row_weights: Any = None
 ) -> int:
     """R, from the number of models, data sets or weights where there is one for each."""
-    given = {
+    stated = {
         "replicates": int_at_least("replicates", replicates) if replicates != 1 else None,
         "models": models,
         "data sets of train": len(train) if isinstance(train, ReplicateData) else None,
         "data sets of valid": len(valid) if isinstance(valid, ReplicateData) else None,
         "rows of row_weights": weights_by_replicate(row_weights),
     }
-    counts = {name: count for name, count in given.items() if count is not None}
+    counts = {name: count for name, count in stated.items() if count is not None}
     if len(set(counts.values())) > 1:
         listed = ", ".join(f"{count} {name}" for name, count in counts.items())
         raise ValueError(f"each replicate has its model and its data; there are {listed}")
@@ -295,8 +297,8 @@ def _waiting(modules: TrainingModules) -> Iterator[tuple[int | None, FitsRows]]:
     """The parts to be fitted, each once, with the fold that they are kept from."""
     for predictor in predictors_of(modules.stages):
         if isinstance(predictor, CrossFitted):
-            each = enumerate(predictor.predictors)
-            yield from ((fold, one) for fold, one in each if isinstance(one, FitsRows))
+            by_fold = enumerate(predictor.predictors)
+            yield from ((fold, part) for fold, part in by_fold if isinstance(part, FitsRows))
         elif isinstance(predictor, FitsRows):
             yield None, predictor
 
