@@ -42,8 +42,8 @@ def mask_gibbs_table(records: list[Record]) -> str:
     """Inclusion probabilities by samplers against their references, whose errors are counted."""
     rows = [
         "| figure | by | chains × sweeps | off at most ± standard error | in errors, any entry | "
-        "between chains | effective draws | a second | flips taken | swaps taken | seconds of the "
-        "processor | error of the reference |",
+        "between chains | effective draws | effective draws a second | flips taken | swaps taken | "
+        "seconds of the processor | error of the reference |",
         "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for r in records:
@@ -53,7 +53,7 @@ def mask_gibbs_table(records: list[Record]) -> str:
         rows.append(
             f"| {r['figure']} | {r['sampler']} | {r['chains']} × {r['sweeps']:,} | "
             f"{r['off']:.3f} ± {r['error']:.3f} | {r['largest_z']:.1f} | {r['between']:.3f} | "
-            f"{r['ess']:,.0f} | {r['per_second']:,.1f} | {' | '.join(taken)} | "
+            f"{r['ess']:,.0f} | {r['per_second']:.3g} | {' | '.join(taken)} | "
             f"{r['cpu_seconds']:.0f} | {r['error_of_reference']:.4f} |"
         )
     return "\n".join(rows)
@@ -61,11 +61,12 @@ def mask_gibbs_table(records: list[Record]) -> str:
 
 def mask_sbc_table(records: list[Record]) -> str:
     """p of ranks, by their distribution function and by bins."""
-    names = ("size", "log-odds", "log p(y)")
+    names = ("size", "log-odds", "log p(y)", "slabs")
     shown = [f"{name}, {how}" for name in names for how in ("ECDF", "χ²")]
     rows = [f"| moves | sets | {' | '.join(shown)} | alarms |", "|---" * (3 + len(shown)) + "|"]
     for r in records:
-        cells = [f"{r[f'p of {n}{how}']:.3f}" for n in names for how in ("", ", bins")]
+        kinds = [f"p of {name}{how}" for name in names for how in ("", ", bins")]
+        cells = [f"{r[kind]:.2g}" if kind in r else "" for kind in kinds]
         alarms = ", ".join(r["alarms"]) or "none"
         rows.append(f"| {r['sampler']} | {r['sets']} | {' | '.join(cells)} | {alarms} |")
     return "\n".join(rows)
