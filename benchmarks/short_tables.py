@@ -9,7 +9,7 @@ SHORT: dict[str, tuple[str, tuple[int, ...]]] = {
     "random-fields": ("", (0, 1, 3, 4, 6, 8)),
     "changes": (r"labels \| [ndf]", (1, 3, 4)),
     "certified": ("masks", (0, 2, 3, 4)),
-    "mask-gibbs": ("", (0, 1, 3, 7)),
+    "mask-gibbs": ("logistic|integrated", (0, 1, 3, 7)),
     "unknown": ("", (0, 3, 8, 10)),
     "selection": (r"k-subset|λ = 0\.0225|chosen", (0, 1, 2, 3, 4, 5)),
     "switches": ("", (0, 1, 2, 4, 6, 11)),

@@ -16,7 +16,7 @@ from typing import Any
 from believable_tables import fit_table, found_table, pooled_table, unknown_table
 from calibration_table import calibration_table
 from certified_table import certified_table
-from changes_table import changes_table
+from changes_table import changes_table, constrained_table
 from constraint_tables import constraints_table
 from cox_tables import cox_table
 from fields_table import fields_table
@@ -273,6 +273,7 @@ TABLES: dict[str, tuple[Callable[[list[Record]], str], str]] = {
     "leaks": (leak_table, "leaks"),
     "certified": (certified_table, "certified"),
     "changes": (changes_table, "changes"),
+    "changes-adult": (constrained_table, "changes"),
     "xtab": (xtab_table, "xtab"),
     "calibration": (calibration_table, "calibration"),
     "coverage": (coverage_table, "first_and_last"),

@@ -213,6 +213,12 @@ def mask_gibbs(integrated, copies, logistic, wide):
     return f"| integrated | MaskGibbs | 2 × 20 | {integrated['off']:.3f} ± "
 
 
+def changes(none, drift):
+    assert none["found"] == [] and drift["found"] == ["x6"]
+    assert drift["size"] > 2 * drift["size_of_refits"] and none["share_of_rows"] < 0.2
+    return "| labels | drift | 1 | 1.00 | 0.000 | 0 |"
+
+
 def mask_sbc(right, prior_slab, uncorrected):
     for record in (right, prior_slab, uncorrected):
         assert sum(record["bins of size"]) == record["sets"] == 10
@@ -252,6 +258,7 @@ SMALL_RUNS = [
     pytest.param(believable, "--kinds", "duplicated", marks=LONG),
     pytest.param(certified, marks=LONG),
     pytest.param(mask_gibbs, marks=LONG),
+    pytest.param(changes, marks=LONG),
     pytest.param(mask_sbc, marks=LONG),
 ]
 
