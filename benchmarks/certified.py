@@ -1,18 +1,19 @@
 """Certified masks against the oracle, and the risk of calibrated stops over calibration sets.
 
     python benchmarks/certified.py                     # all tables, seed 0
-    python benchmarks/certified.py --sets S1 --seeds 2
+    python benchmarks/certified.py --sets S2 "breast cancer" --figures masks
     python benchmarks/certified.py --small             # to see that it runs
 
-10,000 rows of S1 and S3, 2,000 of a planted table; α = ε = δ = .1, level .9; within half a standard
-deviation of the predictions for the response. *masks*: 1,500 new rows; a(x, S) by 200 draws of
-their own for every size along a row's order; the oracle is the first size from which on it is at
-least .9, and a row is covered where its certified mask's is. *stop*: 500 new rows calibrate, drawn
-500 times of 3,500, the others have the risk; y is what the explainer predicts with every entry
-kept, by itself over 20 imputations. Sets that are refused have no risk, and their share is beside
-it. Of columns that are independent the hidden values are redrawn from other rows: the risk of a
-choice that reads none of them stays. Controls: the row's order, which the
-library refuses, and calibration rows of the upper half of the surest.
+10,000 rows of S1, S2 and S3, 2,000 of a planted table, half of breast cancer's 569; α = ε = δ = .1,
+level .9; within half a standard deviation of the predictions for the response. *masks*: 1,500 new
+rows (the other half of breast cancer's); a(x, S) by 200 draws of their own for every size along a
+row's order; the oracle is the first size from which on it is at least .9, and a row is covered
+where its certified mask's is. *stop*: 500 new rows calibrate, drawn 500 times of 3,500, the others
+have the risk; y is what the explainer predicts with every entry kept, by itself over 20
+imputations. Sets that are refused have no risk, and their share is beside it. Of columns that are
+independent the hidden values are redrawn from other rows: the risk of a choice that reads none of
+them stays. Controls: the row's order, which the library refuses, and calibration rows of the upper
+half of the surest.
 """
 
 import argparse
@@ -23,6 +24,7 @@ import torch
 from planted_tables import TARGET, planted
 from record import Records, options_of
 from scipy.stats import binom
+from sklearn.datasets import load_breast_cancer
 
 from lexppl import ExplainerClassifier, ExplainerRegressor
 from lexppl.data import synthetic
@@ -33,8 +35,9 @@ from lexppl.explanation.sampler import draws, read_prediction
 from lexppl.inference import fit
 from lexppl.systems import suwr
 
-SETS = ("S1", "S3", "switch", "correlated", "regression")
-INDEPENDENT = ("S1", "S3", "switch")
+SETS = ("S1", "S2", "S3", "switch", "correlated", "regression", "breast cancer")
+INDEPENDENT = ("S1", "S2", "S3", "switch")
+STOPS = ("one order", "suwr", "row's order (control)", "shifted (control)")
 SAME = ("figure", "set", "seed")
 ALPHA = 0.1
 IMPUTATIONS = 20  # Of the explainer's own program, which predicts from what is kept
@@ -51,6 +54,11 @@ def tables_of(name, seed, rows, new):
     if name in ("S1", "S2", "S3"):
         train, test = synthetic(name, rows or 10_000, seed), synthetic(name, new, 1000 + seed)
         return train.x.numpy(), train.y.numpy(), test.x.numpy()
+    if name == "breast cancer":
+        frame, y = load_breast_cancer(return_X_y=True, as_frame=True)
+        place = np.random.default_rng(seed).permutation(len(frame))
+        old, other = place[: len(place) // 2], place[len(place) // 2 :]
+        return frame.iloc[old], y.iloc[old], frame.iloc[other]
     train = planted(name, rows or 2_000, seed).frame
     test = planted(name, rows or 2_000, seed, new=new).frame
     drop = [name for name in train if name in (TARGET, "row number")]
@@ -170,15 +178,15 @@ def stop_record(rows, stop, calibrate, sets, calibration, seed, easy=False):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--sets", nargs="+", choices=SETS, default=list(SETS))
+    parser.add_argument("--figures", nargs="+", choices=("masks", *STOPS))
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--calibrations", type=int, default=500)
     options = options_of(parser, small={"sets": ["S1"], "calibrations": 20})
     small = options.small
     records = Records("certified", SAME, line, options)
     for name, seed in ((n, s) for s in range(options.seeds) for n in options.sets):
-        figures = ["masks"]
-        if name != "regression":
-            figures += ["one order", "suwr", "row's order (control)", "shifted (control)"]
+        figures = ["masks"] if name in ("regression", "breast cancer") else ["masks", *STOPS]
+        figures = [f for f in figures if options.figures is None or f in options.figures]
         due = records.due({"figure": f, "set": name, "seed": seed} for f in figures)
         if not due:
             continue

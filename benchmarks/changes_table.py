@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from changes import CHANGED
+from changes import CHANGED, CONSTRAINTS
 
 
 def changes_table(records: list[dict[str, Any]]) -> str:
@@ -11,7 +11,8 @@ def changes_table(records: list[dict[str, Any]]) -> str:
     rows.append("|---|---|---|---|---|---|")
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for record in records:
-        groups.setdefault((record["task"], record["change"]), []).append(record)
+        if record["change"] in CHANGED:
+            groups.setdefault((record["task"], record["change"]), []).append(record)
     for (task, change), runs in groups.items():
         true = set(CHANGED[change])
         found = [set(run["found"]) for run in runs]
@@ -21,4 +22,19 @@ def changes_table(records: list[dict[str, Any]]) -> str:
             f"| {task} | {change} | {len(runs)} | {f'{power:.2f}' if true else ''} | "
             f"{sum(false) / len(runs):.3f} | {sum(rate > 0 for rate in false)} |"
         )
+    return "\n".join(rows)
+
+
+def constrained_table(records: list[dict[str, Any]]) -> str:
+    """Mean sizes of the differences that constraints of Adult make, beside those of refits."""
+    rows = [
+        "| study | ratio or noise | size | mean of refits | largest of refits |",
+        "|---" * 5 + "|",
+    ]
+    rows += [
+        f"| {r['change']} | {r['constraint']:g} | {r['size']:.4f} ± {r['error']:.4f} | "
+        f"{r['size_of_refits']:.4f} | {r['largest_of_refits']:.4f} |"
+        for r in records
+        if r["change"] in CONSTRAINTS
+    ]
     return "\n".join(rows)

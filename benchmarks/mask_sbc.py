@@ -8,10 +8,11 @@
 tanh units with weights N(0, 1) of each column that is in, N(0, 1.5²) to the response, noise of sd
 ½. All sets are chains of one `MaskMoves` at once, each with its own y, and share its warm-up; what
 is continuous is moved by Hamiltonian steps between the sweeps. Chains start at the truth, and are
-exact from there on; ranked are 19 draws, six sweeps apart, of the mask's size, the log-odds, and
-log p(y | x, z, θ), which finds draws that have not looked at y: p by the distribution function of
-the ranks (Säilynoja et al. 2022), and by χ² of ten bins. Controls: *slab from its prior*, whose
-ratio leaves out the density of what it draws; *no correction*, which takes every flip and swap.
+exact from there on; ranked are 19 draws, six sweeps apart, of the mask's size, the log-odds,
+log p(y | x, z, θ), which finds draws that have not looked at y, and the sum of squared weights: p
+by the distribution function of the ranks (Säilynoja et al. 2022), and by χ² of ten bins. Controls:
+*slab from its prior*, whose ratio leaves out the density of what it draws; *no correction*, which
+takes every flip and swap.
 """
 
 import argparse
@@ -123,7 +124,8 @@ def hamiltonian(sets, state, step):
 
 def quantities(sets, state):
     size, odds = state.masks.sum(-1), state.place[:, -2]
-    return torch.stack([size, odds, sets.likelihood(*state, sets.y)], -1).numpy()
+    slabs = state.place[:, : COLUMNS * UNITS].square().sum(-1)
+    return torch.stack([size, odds, sets.likelihood(*state, sets.y), slabs], -1).numpy()
 
 
 def calibrated(kind, count, warmup, seed=0):
@@ -144,7 +146,7 @@ def calibrated(kind, count, warmup, seed=0):
             elif (sweep - warmup) % APART == APART - 1:
                 values.append(quantities(sets, moves.state))
             shares.append([float(v.double().mean()) for v in (flips, swaps, taken)])
-        names = ("size", "log-odds", "log p(y)")
+        names = ("size", "log-odds", "log p(y)", "slabs")
         found = ranked(names, np.stack(values, 1), quantities(sets, truth), None, "", seed)
     return found, np.mean(shares[warmup:], 0)
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 Record = dict[str, Any]
+KINDS = ("flip", "swap")
 
 
 def k_subset_table(records: list[Record]) -> str:
@@ -38,16 +39,34 @@ def large_masks_table(records: list[Record]) -> str:
 
 
 def mask_gibbs_table(records: list[Record]) -> str:
-    """Inclusion probabilities by MaskGibbs against their references, which may have errors too."""
+    """Inclusion probabilities by samplers against their references, whose errors are counted."""
     rows = [
-        "| figure | chains × sweeps | off at most | in errors | between chains | effective draws | "
-        "flips taken | swaps taken | seconds of the processor |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| figure | by | chains × sweeps | off at most ± standard error | in errors, any entry | "
+        "between chains | effective draws | effective draws a second | flips taken | swaps taken | "
+        "seconds of the processor | error of the reference |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
-    rows += [
-        f"| {r['figure']} | {r['chains']} × {r['sweeps']:,} | {r['off']:.3f} | "
-        f"{r['largest_z']:.1f} | {r['between']:.3f} | {r['ess']:,.0f} | "
-        f"{r['flip_acceptance']:.2f} | {r['swap_acceptance']:.2f} | {r['cpu_seconds']:.0f} |"
-        for r in records
-    ]
+    for r in records:
+        taken = [
+            f"{r[f'{kind}_acceptance']:.2f}" if "flip_acceptance" in r else "" for kind in KINDS
+        ]
+        rows.append(
+            f"| {r['figure']} | {r['sampler']} | {r['chains']} × {r['sweeps']:,} | "
+            f"{r['off']:.3f} ± {r['error']:.3f} | {r['largest_z']:.1f} | {r['between']:.3f} | "
+            f"{r['ess']:,.0f} | {r['per_second']:.3g} | {' | '.join(taken)} | "
+            f"{r['cpu_seconds']:.0f} | {r['error_of_reference']:.4f} |"
+        )
+    return "\n".join(rows)
+
+
+def mask_sbc_table(records: list[Record]) -> str:
+    """p of ranks, by their distribution function and by bins."""
+    names = ("size", "log-odds", "log p(y)", "slabs")
+    shown = [f"{name}, {how}" for name in names for how in ("ECDF", "χ²")]
+    rows = [f"| moves | sets | {' | '.join(shown)} | alarms |", "|---" * (3 + len(shown)) + "|"]
+    for r in records:
+        kinds = [f"p of {name}{how}" for name in names for how in ("", ", bins")]
+        cells = [f"{r[kind]:.2g}" if kind in r else "" for kind in kinds]
+        alarms = ", ".join(r["alarms"]) or "none"
+        rows.append(f"| {r['sampler']} | {r['sets']} | {' | '.join(cells)} | {alarms} |")
     return "\n".join(rows)

@@ -16,14 +16,14 @@ from typing import Any
 from believable_tables import fit_table, found_table, pooled_table, unknown_table
 from calibration_table import calibration_table
 from certified_table import certified_table
-from changes_table import changes_table
+from changes_table import changes_table, constrained_table
 from constraint_tables import constraints_table
 from cox_tables import cox_table
 from fields_table import fields_table
 from first_and_last_table import coverage_table
 from image_tables import digits_table, patches_table, radiographs_table
 from leak_table import leak_table
-from mask_tables import k_subset_table, large_masks_table, mask_gibbs_table
+from mask_tables import k_subset_table, large_masks_table, mask_gibbs_table, mask_sbc_table
 from panel_tables import infidelity_table, panels_table
 from posterior_table import posterior_table
 from real_model_table import real_models_table
@@ -263,6 +263,7 @@ TABLES: dict[str, tuple[Callable[[list[Record]], str], str]] = {
     "k-subset": (k_subset_table, "k_subset"),
     "large-masks": (large_masks_table, "large_masks"),
     "mask-gibbs": (mask_gibbs_table, "mask_gibbs"),
+    "mask-sbc": (mask_sbc_table, "mask_sbc"),
     "estimators": (estimators, "estimators"),
     "cox": (cox_table, "cox"),
     "real-x": (real_x_table, "systems"),
@@ -272,6 +273,7 @@ TABLES: dict[str, tuple[Callable[[list[Record]], str], str]] = {
     "leaks": (leak_table, "leaks"),
     "certified": (certified_table, "certified"),
     "changes": (changes_table, "changes"),
+    "changes-adult": (constrained_table, "changes"),
     "xtab": (xtab_table, "xtab"),
     "calibration": (calibration_table, "calibration"),
     "coverage": (coverage_table, "first_and_last"),

@@ -422,6 +422,8 @@ def test_the_posterior_has_the_draws_and_what_follows(fitted):
     assert own["mask"].dims == ("chain", "draw", "feature")
     assert np.array_equal(own["mask"].values, draws_of(result, "mask"))
     assert np.array_equal(own["size"].values, draws_of(result, "mask").sum(-1))
+    either = draws_of(result, "mask")[..., [3, 7]].any(-1).mean()
+    assert float(own["mask"][..., [3, 7]].any("feature").mean()) == pytest.approx(either)
     assert "by MaskGibbs" in own.attrs["draws"]
     given = group_of(posterior, "sample_stats")["selection_probability_given_y"]
     np.testing.assert_allclose(given.values, draws_of(result, "mask").mean(1), atol=1e-6)
