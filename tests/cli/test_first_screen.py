@@ -82,12 +82,18 @@ def test_alternatives_are_named_in_place_of_means_over_fits():
     assert "agree on where age matters" in sure
     rests, *_ = said([size, shape, texture], features=3, modes=modes)
     assert rests.startswith("The prediction of y reads either size, or shape and texture: as good")
+    # Five fits that all differ are no alternatives, and a sentence holds three.
+    names = ("age", "size", "shape", "texture")
+    for count, fits in ((4, 2), (3, 1)):
+        of_all = [Alternative((name,), 1.0 / count, fits) for name in names[:count]]
+        rests, sure, _ = said([group("age"), size, shape, texture], features=4, modes=of_all)
+        assert "either" not in rests and "size" in rests and "differ on" in sure
     # A group is read whichever of its members stands for it.
     of_one = [Alternative(("width",), 0.6, 3), Alternative(("height",), 0.4, 2)]
     rests, *_ = said([group("area", 0.97, members=("width", "height", "depth"))], modes=of_one)
     assert "reads area (width, height, depth) in nearly every row, and either width, or" in rests
     near = group("area", members=("width", "height"), stand_ins={"width": 0.5, "height": 0.5})
-    assert "reads width or height (either as good, weights .50 and .50) in 9" in said([near])[0]
+    assert "reads area (width or height: as good, weights .50 and .50) in 9" in said([near])[0]
 
 
 def test_next_to_nothing_is_said_only_where_both_upper_ends_are():

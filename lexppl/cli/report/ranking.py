@@ -94,7 +94,7 @@ def ranking_bars(report: TableReport) -> list[dict[str, Any]]:
     for place, (name, (value, alone, lower, upper), kept, cells) in enumerate(rows):
         value, alone = (float(np.nan_to_num(one)) for one in (value, alone))
         *gain, importance, interval, agreement = cells[1:]
-        direction = directions.get(_most_kept(report.ranking, str(name)), "–")
+        direction = directions.get(_says_most(report.ranking, str(name)), "–")
         first = alone if has_gains else 0.0
         bars.append(
             {
@@ -118,10 +118,12 @@ def ranking_bars(report: TableReport) -> list[dict[str, Any]]:
     return bars
 
 
-def _most_kept(ranking: pd.DataFrame, name: str) -> str:
-    """The member of a group that is kept most; a feature itself."""
+def _says_most(ranking: pd.DataFrame, name: str) -> str:
+    """The member of a group that says most alone; a feature itself."""
     own = ranking[ranking["group"] == name] if "group" in ranking else ranking[:0]
-    return name if own.empty or name in own.index else str(own.iloc[:, 0].idxmax())
+    if own.empty or name in own.index:
+        return name
+    return str((own["first"].fillna(-np.inf) if "first" in own else own.iloc[:, 0]).idxmax())
 
 
 def _without(line: pd.Series, is_response: bool) -> str:

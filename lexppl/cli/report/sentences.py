@@ -312,13 +312,15 @@ def first_screen(report: Report) -> FirstScreen:
 
 def _modes(report: TableReport) -> list[Alternative]:
     """Alternatives among the fits, one of them found, of which none says anything beyond all other
-    columns: then it would be missed where another one is read."""
+    columns: then it would be missed where another one is read. Members of a group stand in for
+    each other, which the group says."""
     modes, ranking = alternatives_of(report.posterior), report.ranking
     if report.gains is None or not modes:
         return modes
     own = ranking.loc[[name for mode in modes for name in mode.features]]
-    found = report.gains.groups.loc[own["group"], "found"].any()
-    return modes if found and not (own["gain_p"] <= NEEDED).any() else []
+    groups = report.gains.groups.loc[own["group"]]
+    is_needed = (own["gain_p"] <= NEEDED).any() or (groups["members"] > 1).any()
+    return modes if groups["found"].any() and not is_needed else []
 
 
 def _recalls(report: Report) -> list[tuple[str, int, int]]:

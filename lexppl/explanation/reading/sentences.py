@@ -33,6 +33,7 @@ OTHERS = r" \(\+\d+\)$"  # The end of the name of a group that is named after a 
 OFTEN = 0.1  # Share of the rows from which on a group counts as read though it is not found
 READ = 0.05  # Share of the rows from which on a group counts as read
 AGREE = 0.8  # Agreement from which on fits count as reading a group in the same rows
+MOST_MODES, MOST_OF_MODE = 3, 3  # Alternatives that a sentence names, and features of each
 
 
 @dataclass(frozen=True)
@@ -65,8 +66,9 @@ class ReadGroup:
     def with_members(self) -> str:
         """The name, with its members in brackets where they are shorter than it."""
         if self.stand_ins:
-            names = listed(_bold(self.stand_ins), "or")
-            return f"{names} (either as good, weights {_weights(self.stand_ins.values())})"
+            order = sorted(self.stand_ins, key=lambda name: -self.stand_ins[name])
+            weights = _weights(self.stand_ins[name] for name in order)
+            return f"{self.bold} ({listed(order, 'or')}: as good, weights {weights})"
         if len(self.members) == 1:
             return self.bold
         words = re.sub(OTHERS, "", self.name)
@@ -145,7 +147,7 @@ class Reading:
     def reading(self, groups: Sequence[ReadGroup]) -> str:
         """Which groups are read, and in how many rows."""
         order = sorted(self._by_all(groups), key=lambda group: -group.kept)
-        either = ", or ".join(listed(_bold(mode.features)) for mode in self.modes)
+        either = ", or ".join(listed(_bold(mode.features)) for mode in self._alternatives)
         if either:
             weights = _weights(mode.weight for mode in self.modes)
             of = listed([str(mode.fits) for mode in self.modes])
@@ -160,9 +162,17 @@ class Reading:
         tail += f", and {either}" if either else ""
         return f"{self._prediction} reads {_shares(order[:NAMED])}{tail}."
 
+    @property
+    def _alternatives(self) -> Sequence[Alternative]:
+        """The modes, if a sentence holds them and fits agree on one: else fits differ, no more."""
+        most = max((len(mode.features) for mode in self.modes), default=0)
+        is_short = len(self.modes) <= MOST_MODES and most <= MOST_OF_MODE
+        several = len(self.modes) < sum(mode.fits for mode in self.modes)
+        return self.modes if is_short and (several or self.fits == 2) else ()
+
     def _by_all(self, groups: Sequence[ReadGroup]) -> list[ReadGroup]:
         """Groups that are no alternatives."""
-        either = {name for mode in self.modes for name in mode.features}
+        either = {name for mode in self._alternatives for name in mode.features}
         return [group for group in groups if not either.issuperset(group.members)]
 
     def _often(self) -> str:
