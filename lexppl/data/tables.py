@@ -288,6 +288,7 @@ def dataset_from_frame(
     for notice in notices(kept.join(labels), how.task, numbers=how.include is None):
         warnings.warn(notice, stacklevel=2)
     of_target = TargetColumn.fit(labels, how.task, standardise_target, rows)
+    _refuse_rounded(of_target, labels, torch.get_default_dtype() if dtype is None else dtype)
     missing: Any = {"hide_missing": how.hide_missing, "missing_indicator": how.missing_indicator}
     rare = {str(name): how.rare for name in kept if name not in (how.include or ())}
     fitted = TableEncoding.fit(
@@ -296,6 +297,19 @@ def dataset_from_frame(
     left_out = tuple(c for c in cells.columns if c != labels.name and c not in kept.columns)
     fitted = replace(fitted, left_out=left_out, file_format=file_format)
     return _encoded(pd.concat([kept, labels], axis=1), fitted, dtype, name=name)
+
+
+def _refuse_rounded(target: TargetColumn, cells: pd.Series, dtype: torch.dtype) -> None:
+    """Refuse responses whose differences a type rounds away."""
+    if target.class_names is not None:
+        return
+    values = target.encode(cells, torch.float64)
+    most = float(values.abs().max())
+    if float(values.std()) < 100 * torch.finfo(dtype).eps * most:
+        raise ValueError(
+            f"target {target.name!r} has values up to {most:.1g}, too close to each other for "
+            f"{dtype}: give standardise_target=True"
+        )
 
 
 def _statistics_places(

@@ -125,7 +125,7 @@ def test_what_is_printed_of_texts(texts):
         r"rests on (awful \(bad\) and great \(good\)|great .* \(bad\)); together", answer
     )
     assert "they are in 100 of 100 texts, of which 100 of 100 are predicted right" in answer
-    assert "120 texts, each judged by predictors that had not learned from it" in answer
+    assert "on 120 texts that were judged by predictors which had not learned from them" in answer
     assert re.search(r"Row 3 \(asked for[^)]*\): predicted good", shown)
     assert re.search(r"word \d +great", shown)
     assert re.search(r"the explainer +1 +1\.000 ± 0\.000", shown)

@@ -45,7 +45,7 @@ def test_fit_that_has_begun_is_written(tmp_path, monkeypatch, capsys):
     assert "the explainer" in captured.out and "EVAL-X" not in captured.out
     page = (out / "report.html").read_text(encoding="utf-8")
     assert "interrupted after 2 of 6 epochs" in page
-    assert page.count("<svg") == 3 and "encode the answer?" not in page
+    assert page.count("<svg") == 5 and "encode the answer?" not in page
 
 
 @pytest.mark.complete
