@@ -119,11 +119,13 @@ def ranking_bars(report: TableReport) -> list[dict[str, Any]]:
 
 
 def _says_most(ranking: pd.DataFrame, name: str) -> str:
-    """The member of a group that says most alone; a feature itself."""
+    """The member of a group that says most where it is kept, by what it says alone times how often
+    it is kept; a feature itself."""
     own = ranking[ranking["group"] == name] if "group" in ranking else ranking[:0]
     if own.empty or name in own.index:
         return name
-    return str((own["first"].fillna(-np.inf) if "first" in own else own.iloc[:, 0]).idxmax())
+    alone = own["first"].fillna(0.0).clip(lower=0.0) if "first" in own else 1.0
+    return str((own.iloc[:, 0] * alone).idxmax())
 
 
 def _without(line: pd.Series, is_response: bool) -> str:
