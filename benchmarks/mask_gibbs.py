@@ -91,7 +91,8 @@ def regression(rows, columns, seed, few=None):
     draw = np.random.default_rng(seed)
     x = draw.normal(size=(rows, columns))
     slopes = np.where(np.arange(columns) % 3 == 0, 0.6, 0.0)
-    slopes[slice(few and 3 * few, None)] = 0.0
+    if few is not None:
+        slopes[3 * few :] = 0.0
     return x, x @ slopes + NOISE * draw.normal(size=rows)
 
 
