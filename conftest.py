@@ -83,7 +83,8 @@ def _state(value: Any) -> Any:
         return [_state(one) for one in value]
     if type(value).__name__ in ("DataTree", "InferenceData"):
         groups = value.groups() if callable(value.groups) else value.groups
-        return {name: _state(value[name].to_dict(data="array")) for name in groups if name != "/"}
+        tables = {name: getattr(value[name], "dataset", value[name]) for name in groups}
+        return {name: _state(t.to_dict(data="array")) for name, t in tables.items() if name != "/"}
     if isinstance(value, Mapping):
         return {repr(key): _state(one) for key, one in value.items()}
     fingerprint = importlib.import_module("lexppl.fingerprint").fingerprint

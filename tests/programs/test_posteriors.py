@@ -320,12 +320,12 @@ OF_WHAT_IS_GIVEN = [
     Break(f"{TABLES}:_matched", "observed_without_y(program)", "frozenset()", X),
     Break(
         f"{TABLES}:_row_likelihood",
-        "if given is None else by_row(given)",
+        "if log_beside is None else by_row(log_beside)",
         "if True else 0.0",
         "no mask",
     ),
     Break(f"{TABLES}:mask_table", "if beside:", "if False:", X, 1),
-    Break(f"{TABLES}:mask_table", "likelihood - given)", "likelihood)", X, 1),
+    Break(f"{TABLES}:mask_table", "likelihood - log_beside)", "likelihood)", X, 1),
     Break(f"{TABLES}:row_log_likelihood", "- summed(run.weighing(beside))", "", X),
 ]
 BREAKS = OF_LISTS + OF_CHECKS + OF_WHAT_IS_GIVEN

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from markupsafe import Markup
 
@@ -9,6 +11,7 @@ from lexppl.cli.report.data import TableReport
 from lexppl.evaluation.effects import LEAST_KEPT
 from lexppl.evaluation.penalty_path import PenaltyPath
 from lexppl.explanation.reading.feature_values import feature_values
+from lexppl.explanation.reading.masks import masks_of
 from lexppl.inference.training.result import History
 from lexppl.plots.fits import plot_history
 from lexppl.plots.importance import plot_dependence, plot_heatmap
@@ -41,8 +44,10 @@ def dependence_figures(report: TableReport) -> list[Markup]:
     effects = report.details.effects
     if effects is None:
         return []
+    count = min(effects.kept.shape[1], len(masks_of(report.posterior)["row"]))
+    effects = replace(effects, effects=effects.effects[:, :count], kept=effects.kept[:, :count])
     kept = dict(zip(effects.entry_names, effects.kept.mean(0).sum(0).tolist(), strict=True))
-    posterior = report.posterior.isel(row=slice(effects.kept.shape[1]))
+    posterior = report.posterior.isel(row=slice(count))
     known, figures = feature_values(posterior), []
     names = [n for n in map(str, report.ranking.index) if n in known and kept[n] >= LEAST_KEPT]
     for name in names[:DEPENDENCE_FEATURES]:
