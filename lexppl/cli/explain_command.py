@@ -225,8 +225,10 @@ class ExplainRun(ABC):
         how: dict[str, Any] = {"draws": self.options.draws, "seed": self.options.seed}
         how |= {"proposals": PROPOSALS, "held_out": True, "row_names": row_names}
         if folds is None:
-            return with_modes(explanation_tree(self.result, x, y, **how))
-        return with_modes(folds.posterior(self.result, x, y, explain=explanation_tree, **how))
+            posterior = explanation_tree(self.result, x, y, **how)
+        else:
+            posterior = folds.posterior(self.result, x, y, explain=explanation_tree, **how)
+        return with_modes(posterior)
 
     def shared(self, posterior: Posterior, judgement: Judgement) -> dict[str, Any]:
         """Fields of a report on data of any kind, but for the ranking."""

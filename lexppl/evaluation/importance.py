@@ -155,24 +155,24 @@ class Importance:
         :func:`lexppl.explanation.reading.modes.modes_of`, with δ_m the difference of `first_m` from
         the largest `first` of them, by the same rows: copies have even weights.
         """
-        found: dict[str, dict[str, float]] = {}
+        copies: dict[str, dict[str, float]] = {}
         for k, name in enumerate(self.groups.names):
             if len(members := np.array(self.groups.members[k])) < 2:
                 continue
             places = len(self.groups.names) + members
-            each = self.first[:, places]
-            less, error = self._mean_and_error(self.first[:, [k]] - each, 0.0)
+            alone = self.first[:, places]
+            less, error = self._mean_and_error(self.first[:, [k]] - alone, 0.0)
             enough = less + 2.0 * error < NEARLY * self._mean_and_error(self.first[:, [k]])[0]
             enough &= self._tested(places, FDR, None, LEVEL)["last_p"].to_numpy() > SIZE
             if enough.sum() > 1:
-                near = each[:, enough]
+                near = alone[:, enough]
                 best = near[:, [less[enough].argmin()]]
                 behind, error = self._mean_and_error(best - near, 0.0)
                 weight = weights(np.ones(len(behind)), behind / np.hypot(error, LEAST))
                 named = zip(members[enough], weight.tolist(), strict=True)
-                own = {self.names[place]: share for place, share in named if share > 0.0}
-                found |= {name: own} if len(own) > 1 else {}
-        return found
+                of_group = {self.names[place]: share for place, share in named if share > 0.0}
+                copies |= {name: of_group} if len(of_group) > 1 else {}
+        return copies
 
     def shown_outside(self, folds: Folds, level: float = SHOWN) -> NDArray[np.bool_]:
         """Whether the rows outside each of F folds show that an entry's group is worth anything,

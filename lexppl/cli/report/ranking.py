@@ -82,8 +82,8 @@ def ranking_bars(report: TableReport) -> list[dict[str, Any]]:
     if has_gains := "gain" in lines:
         columns = ["gain", "first", "lower", "upper"]
         for end, choose in (("lower", np.minimum), ("upper", np.maximum)):
-            each = (lines[f"{of}_{end}"].to_numpy(float) for of in ("gain", "first"))
-            lines[f"both_{end}"] = choose(*each)
+            ends = (lines[f"{of}_{end}"].to_numpy(float) for of in ("gain", "first"))
+            lines[f"both_{end}"] = choose(*ends)
         columns[2:] = ["both_lower", "both_upper"]
     values = lines[columns].to_numpy(dtype=np.float64)
     low, high = _ends(values, has_gains, report.kind)
@@ -92,7 +92,7 @@ def ranking_bars(report: TableReport) -> list[dict[str, Any]]:
     bars = []
     rows = zip(lines.index, values.tolist(), lines.iloc[:, 0], ranking_cells(lines), strict=True)
     for place, (name, (value, alone, lower, upper), kept, cells) in enumerate(rows):
-        value, alone = (float(np.nan_to_num(one)) for one in (value, alone))
+        value, alone = map(float, np.nan_to_num([value, alone]))
         *gain, importance, interval, agreement = cells[1:]
         direction = directions.get(_says_most(report.ranking, str(name)), "–")
         first = alone if has_gains else 0.0
@@ -110,7 +110,7 @@ def ranking_bars(report: TableReport) -> list[dict[str, Any]]:
                 "lost": has_gains and not lines["found"].iloc[place],
                 "bar": _part(min(value, first), max(value, first), low, high),
                 "without": _without(lines.iloc[place], is_response),
-                "marks": [_part(one, one, low, high)["left"] for one in (value, first)],
+                "marks": [_part(end, end, low, high)["left"] for end in (value, first)],
                 "span": None if math.isnan(lower) else _part(lower, upper, low, high),
                 "zero": f"{100 * -low / (high - low):.1f}" if low < 0 else None,
             }
@@ -121,19 +121,19 @@ def ranking_bars(report: TableReport) -> list[dict[str, Any]]:
 def _says_most(ranking: pd.DataFrame, name: str) -> str:
     """The member of a group that says most where it is kept, by what it says alone times how often
     it is kept; a feature itself."""
-    own = ranking[ranking["group"] == name] if "group" in ranking else ranking[:0]
-    if own.empty or name in own.index:
+    members = ranking[ranking["group"] == name] if "group" in ranking else ranking[:0]
+    if members.empty or name in members.index:
         return name
-    alone = own["first"].fillna(0.0).clip(lower=0.0) if "first" in own else 1.0
-    return str((own.iloc[:, 0] * alone).idxmax())
+    alone = members["first"].fillna(0.0).clip(lower=0.0) if "first" in members else 1.0
+    return str((members.iloc[:, 0] * alone).idxmax())
 
 
 def _without(line: pd.Series, is_response: bool) -> str:
     """How much worse rows are predicted without a group; empty of less than a row of 100."""
-    own, without = (float(line.get(name, math.nan)) for name in ("error", "error_without"))
+    error, without = (float(line.get(name, math.nan)) for name in ("error", "error_without"))
     if is_response:
-        return f"off by {number_text(without)}, not {number_text(own)}" * (without > own)
-    more = round(100 * np.nan_to_num(without - own))
+        return f"off by {number_text(without)}, not {number_text(error)}" * (without > error)
+    more = round(100 * np.nan_to_num(without - error))
     return f"{more} more of 100 rows wrong" * (more > 0)
 
 

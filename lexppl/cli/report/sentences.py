@@ -317,22 +317,22 @@ def _modes(report: TableReport) -> list[Alternative]:
     modes, ranking = alternatives_of(report.posterior), report.ranking
     if report.gains is None or not modes:
         return modes
-    own = ranking.loc[[name for mode in modes for name in mode.features]]
-    groups = report.gains.groups.loc[own["group"]]
-    is_needed = (own["gain_p"] <= NEEDED).any() or (groups["members"] > 1).any()
+    lines = ranking.loc[[name for mode in modes for name in mode.features]]
+    groups = report.gains.groups.loc[lines["group"]]
+    is_needed = (lines["gain_p"] <= NEEDED).any() or (groups["members"] > 1).any()
     return modes if groups["found"].any() and not is_needed else []
 
 
 def _recalls(report: Report) -> list[tuple[str, int, int]]:
     """Of each rare class its name, rows, and how many of them the explainer predicts."""
     names, y = report.source.data.class_names, report.source.test.y.cpu().numpy()
-    own = next((row for row in report.judgement.scores if row.who == EXPLAINER), None)
-    if names is None or own is None or own.losses is None:
+    score = next((row for row in report.judgement.scores if row.who == EXPLAINER), None)
+    if names is None or score is None or score.losses is None:
         return []
     counts = np.bincount(y, minlength=len(names))
     rare = [c for c in np.argsort(counts) if 0 < counts[c] < RARE * len(y) / len(names)]
     return [
-        (str(names[c]), int(counts[c]), round(float((1.0 - own.losses[y == c]).sum())))
+        (str(names[c]), int(counts[c]), round(float((1.0 - score.losses[y == c]).sum())))
         for c in rare[:MOST_RARE]
     ]
 

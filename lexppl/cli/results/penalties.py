@@ -174,10 +174,15 @@ class _PickedRows:
         for place, shares in enumerate(by_row):
             first = [k for k in shares.argsort()[::-1][:MOST_OF_ROW] if shares[k] >= LEAST_KEPT]
             shown = [text(total) for total in (start[place], *totals[place].tolist())]
-            own, known = order[place], shares.round(5) > 0.0
-            named = ["base rate", "all hidden", *(groups[k] for k in own), "all others"]
+            revealed_groups, known = order[place], shares.round(5) > 0.0
+            named = ["base rate", "all hidden", *(groups[k] for k in revealed_groups), "all others"]
             # A group that no mask keeps has no step.
-            has_step = [True, True, *known[own], np.delete(known, own).any()]
+            has_step = [
+                True,
+                True,
+                *known[revealed_groups],
+                np.delete(known, revealed_groups).any(),
+            ]
             lines = zip(named, shown, has_step, strict=False)
             rows.append(
                 {

@@ -333,12 +333,12 @@ def calibration(
     seed = int_at_least("seed", seed, 0)
     check_rows(x)
     parts = parts_of_program(program)
-    sets = [simulate(parts.model, x, run) for run in seeds_of(seed, 0, simulations)]
+    sets = [simulate(parts.model, x, of_set) for of_set in seeds_of(seed, 0, simulations)]
     if not (sets[0].shared or sets[0].masks):
         raise ValueError("the program draws no latents but y, so there is no posterior to check")
     if sets[0].shared:
         refuse_penalties(sets[0].penalties)
-    ys = [run.y for run in sets]
+    ys = [drawn.y for drawn in sets]
     posteriors = posteriors_of(infer, parts, x, ys, seeds_of(seed, 1, len(ys)), draws)
     bar = tqdm(posteriors, total=len(ys), desc="data sets", disable=None if progress else True)
     values, truths, exact_sd = [], [], []
@@ -352,8 +352,8 @@ def calibration(
         values.append(value)
         truths.append(truth)
     if exact is not None:
-        for drawn, run in zip(sets, seeds_of(seed, 2, len(ys)), strict=True):
-            known = _checked(exact(x, drawn.y, run), drawn)
+        for drawn, of_set in zip(sets, seeds_of(seed, 2, len(ys)), strict=True):
+            known = _checked(exact(x, drawn.y, of_set), drawn)
             value, _ = _numbers(functions, known, _truth(drawn, known), x, drawn.y)
             exact_sd.append(value.std(0, ddof=1))
     sds = np.stack(exact_sd) if exact_sd else None

@@ -80,8 +80,8 @@ def modes_of(posterior: Posterior) -> xr.Dataset | None:
     if "row" not in means.dims or sampled or kind_of(posterior) is not PROBABILITY:
         return None
     of_folds = fold_means(posterior)
-    kept = means if of_folds is None else of_folds
-    p = kept.values.astype(np.float64)
+    probability = means if of_folds is None else of_folds
+    p = probability.values.astype(np.float64)
     far = np.zeros((len(p), len(p)))
     for r, s in combinations(range(len(p)), 2):
         more = p[r] - p[s]
@@ -90,7 +90,7 @@ def modes_of(posterior: Posterior) -> xr.Dataset | None:
     if far.max(initial=0.0) <= APART:
         return None
     label = fcluster(linkage(squareform(far), "complete"), APART, "distance")
-    members = [np.flatnonzero(label == one) for one in np.unique(label)]
+    members = [np.flatnonzero(label == cluster) for cluster in np.unique(label)]
     mean, behind = _held_out(posterior, members, of_folds is not None)
     weight = weights(np.array([len(fits) for fits in members]), behind)
     order = [k for k in np.argsort(-weight, kind="stable") if weight[k] > 0.0]
@@ -99,17 +99,19 @@ def modes_of(posterior: Posterior) -> xr.Dataset | None:
     of_fit = np.zeros(len(p), np.int64)
     for number, k in enumerate(order, 1):
         of_fit[members[k]] = number
-    dims = ("mode", *kept.dims[1:])
-    by_mode = np.stack([p[members[k]].mean(0) for k in order]).astype(kept.dtype)
-    found = {
+    dims = ("mode", *probability.dims[1:])
+    by_mode = np.stack([p[members[k]].mean(0) for k in order]).astype(probability.dtype)
+    variables = {
         "mode_weight": ("mode", weight[order]),
         f"mode_{means.name}": (dims, by_mode),
         MEMBER: ("fit", of_fit),
     }
     if not np.isnan(mean).all():
-        found["mode_log_likelihood"] = ("mode", mean[order])
-    coordinates = {name: kept[name] for name in kept.dims[1:] if name in kept.coords}
-    return xr.Dataset(found, {"mode": np.arange(1, len(order) + 1), **coordinates})
+        variables["mode_log_likelihood"] = ("mode", mean[order])
+    coordinates = {
+        name: probability[name] for name in probability.dims[1:] if name in probability.coords
+    }
+    return xr.Dataset(variables, {"mode": np.arange(1, len(order) + 1), **coordinates})
 
 
 def weights(count: Array, behind: Array) -> Array:
@@ -119,8 +121,8 @@ def weights(count: Array, behind: Array) -> Array:
     >>> weights(np.array([3, 2, 1]), np.array([0.0, 1.0, 2.1])).round(3)
     array([0.712, 0.288, 0.   ])
     """
-    found = count * np.exp(-np.square(behind) / 2.0) * (behind <= ERRORS)
-    return np.asarray(found / found.sum())
+    unscaled = count * np.exp(-np.square(behind) / 2.0) * (behind <= ERRORS)
+    return np.asarray(unscaled / unscaled.sum())
 
 
 def _held_out(
@@ -133,10 +135,10 @@ def _held_out(
         return np.full(count, np.nan), np.zeros(count)
     evidence = stats["log_evidence"].values.astype(np.float64)
     if in_folds:
-        held = stats[HELD_OUT_BY].values
-        each = [evidence[0, np.isin(held, fits)] for fits in members]
-        mean = np.array([values.mean() for values in each])
-        variance = np.array([values.var(ddof=1) / len(values) for values in each])
+        fit_of_row = stats[HELD_OUT_BY].values
+        rows = [evidence[0, np.isin(fit_of_row, fits)] for fits in members]
+        mean = np.array([values.mean() for values in rows])
+        variance = np.array([values.var(ddof=1) / len(values) for values in rows])
         best = mean.argmax()
         error = np.sqrt(variance + variance[best] + LEAST**2)
     else:
@@ -174,19 +176,21 @@ def alternatives_of(posterior: Posterior) -> list[Alternative]:
     if modes is None:
         return []
     fits = (modes[MEMBER].values[:, None] == modes["mode"].values).sum(0)
-    every = zip(own_features(modes), modes["mode_weight"].values, fits, strict=True)
-    return [Alternative(tuple(own), float(weight), int(count)) for own, weight, count in every]
+    every = zip(special_features(modes), modes["mode_weight"].values, fits, strict=True)
+    return [
+        Alternative(tuple(features), float(weight), int(count)) for features, weight, count in every
+    ]
 
 
-def own_features(modes: xr.Dataset) -> list[list[str]]:
+def special_features(modes: xr.Dataset) -> list[list[str]]:
     """The features of each mode that it keeps where another one does not, in a quarter of the rows
     or more (else the first of them), the most so first."""
     (name,) = [key for key in modes if "row" in modes[key].dims]
     p = modes[name].values.astype(np.float64)
     names = [str(feature) for feature in modes[modes[name].dims[-1]].values]
     lists = []
-    for own in p:
-        more = (own - p).clip(min=0.0).mean(1).max(0)
+    for of_mode in p:
+        more = (of_mode - p).clip(min=0.0).mean(1).max(0)
         order = np.argsort(-more, kind="stable")
         lists.append([names[g] for place, g in enumerate(order) if more[g] >= APART or not place])
     return lists
