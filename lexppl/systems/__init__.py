@@ -40,7 +40,6 @@ __all__ = [
     "real_x",
     "senn",
     "suwr",
-    "system_for",
     "vibi",
     "xtab",
 ]
