@@ -1,13 +1,21 @@
-"""Processes that are killed: new interpreters, which share no thread with the tests'."""
+"""Processes that are killed: forked from a new interpreter, which shares no thread with the tests'."""
 
 import os
 import signal
 from multiprocessing import get_context
 
 
+def server():
+    """The context of processes that a new interpreter forks once it has imported the library."""
+    context = get_context("forkserver")
+    # Torch imports the second at an optimizer's first step, once for each process.
+    context.set_forkserver_preload(["lexppl.cli", "lexppl.systems", "torch._dynamo"])
+    return context
+
+
 def exit_code_of(work, *args):
-    """Exit code of a new interpreter that calls a module's function; −9 where it was killed."""
-    process = get_context("spawn").Process(target=work, args=args)
+    """Exit code of a process that calls a module's function; −9 where it was killed."""
+    process = server().Process(target=work, args=args)
     process.start()
     process.join()
     return process.exitcode

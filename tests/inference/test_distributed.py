@@ -1,7 +1,6 @@
 """Processes that share a fit: what they do together, against what one does with the whole batch."""
 
 import math
-import multiprocessing
 import os
 import signal
 import subprocess
@@ -43,6 +42,7 @@ from lexppl.inference.training.step import TrainingStep
 from lexppl.models import LEX, MLP, BernoulliSelector, ConstantImputer, SizePenalty
 from tests.inference import builders
 from tests.inference.builders import Point, WithPrior
+from tests.processes import server
 from tests.refusals import refused
 
 GENERATOR = torch.Generator().manual_seed(0)
@@ -76,9 +76,7 @@ def joined(rank, count, address, work, pipe):
 
 def together(folder, work, count=2):
     """What each of several processes of a group makes of its number; None of one that died."""
-    context = multiprocessing.get_context("forkserver")
-    # Torch imports it at an optimizer's first step, once for each process.
-    context.set_forkserver_preload([__name__, "torch._dynamo"])
+    context = server()
     pipes, processes = [], []
     for rank in range(count):
         here, there = context.Pipe(duplex=False)

@@ -4,7 +4,6 @@ import copy
 import os
 import pickle
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -22,6 +21,7 @@ from lexppl import ExplainerClassifier, ExplainerRegressor
 from lexppl.compare.importances import library
 from lexppl.models import black_box
 from lexppl.models.calls import Answers, shap_rows, table_keys
+from tests.processes import exit_code_of, killed_after
 from tests.refusals import refused
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -121,52 +121,38 @@ def test_good_rows_beside_a_bad_one_are_kept(wrong, words):
     assert len(model.seen) == 30
 
 
-SCRIPT = """
-import os, signal, sys
-import numpy as np, pandas as pd
-from lexppl import ExplainerClassifier
-from lexppl.models import black_box
-
-log, cache, most = sys.argv[1], sys.argv[2], int(sys.argv[3])
-array = np.random.default_rng(0).normal(size=(80, 3))
-calls = 0
-
 class Paid:
-    def __init__(self, rate):
-        self.rate = rate
+    """A model that writes down the rows that it gets."""
+
+    def __init__(self, log):
+        self.log = log
+
     def predict_proba(self, rows):
-        global calls
-        if calls == most:
-            os.kill(os.getpid(), signal.SIGKILL)
-        calls += 1
-        with open(log, "a") as file:
-            file.writelines(row.tobytes().hex() + "\\n" for row in np.asarray(rows))
-        p = 1 / (1 + np.exp(-self.rate * np.asarray(rows)[:, 0]))
+        with self.log.open("a") as file:
+            file.writelines(row.tobytes().hex() + "\n" for row in np.asarray(rows))
+        p = 1 / (1 + np.exp(-2.0 * np.asarray(rows)[:, 0]))
         return np.stack([1 - p, p], 1)
 
-frame = pd.DataFrame(array, columns=["a", "b", "c"])
-model = black_box(Paid(2.0), batch_size=5, cache=cache)
-ExplainerClassifier("l2x", k=1, model=model, epochs=1, random_state=0).fit(frame, array[:, 0] > 0)
-print(model.calls.rows, model.calls.known)
-"""
+
+def fit_to_paid(folder, most=1000):
+    """Rows that are sent and that are known in a fit to a model whose process dies after `most`
+    calls."""
+    box = black_box(Paid(folder / "log"), batch_size=5, cache=folder / "cache")
+    box.model.predict_proba = killed_after(most, box.model.predict_proba)
+    ExplainerClassifier("l2x", model=box, **QUICK).fit(FRAME[:80], LABELS[:80])
+    return box.calls.rows, box.calls.known
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="the system has no SIGKILL")
 def test_a_killed_run_that_runs_again_pays_for_no_row_twice(tmp_path):
     """Of 16 calls it dies in the ninth; a write that was cut short is there too."""
-    (tmp_path / "script.py").write_text(SCRIPT)
     log, cache = tmp_path / "log", tmp_path / "cache"
-
-    def run(most):
-        words = [sys.executable, tmp_path / "script.py", log, cache, str(most)]
-        return subprocess.run(words, capture_output=True, text=True, check=False, timeout=300)
-
-    assert run(8).returncode == -signal.SIGKILL
+    assert exit_code_of(fit_to_paid, tmp_path, 8) == -signal.SIGKILL
     assert len(log.read_text().split()) == 40
     (file,) = cache.glob("*.rows")
     torn = cache / file.name.replace(file.stem.split("-")[2], "0123456789ab")
     torn.write_bytes(file.read_bytes()[:50])
-    again = run(1000)
-    assert again.stdout.split() == ["40", "40"], again.stderr
+    assert fit_to_paid(tmp_path) == (40, 40)
     paid = Counter(log.read_text().split())
     assert len(paid) == 80 and set(paid.values()) == {1}
 
