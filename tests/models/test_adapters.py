@@ -31,7 +31,7 @@ ROWS = torch.from_numpy(ARRAY)
 TWO = (ARRAY[:, 1] > 0).astype(int)
 THREE = TWO + (ARRAY[:, 1] > 1)
 RESPONSE = 2 * ARRAY[:, 1]
-QUICK = {"epochs": 60, "batch_size": 100, "learning_rate": 2e-2, "random_state": 0, "k": 1}
+QUICK = {"epochs": 15, "batch_size": 100, "learning_rate": 2e-2, "random_state": 0, "k": 1}
 LABELS = pytest.mark.parametrize("labels", [TWO, THREE], ids=["two", "three"])
 
 
@@ -237,7 +237,8 @@ def test_onnx_of_scikit_learn(tmp_path, zipmap):
     expected = model.predict_proba(ARRAY)
     for given in (path, str(path), made, onnxruntime.InferenceSession(path)):
         np.testing.assert_allclose(black_box(given).targets(ROWS), expected, atol=1e-5)
-    explains_the_second_column(path)
+    if zipmap:
+        explains_the_second_column(path)
     _, path = saved_onnx(LinearRegression().fit(ARRAY, RESPONSE), tmp_path)
     np.testing.assert_allclose(black_box(path).targets(ROWS), RESPONSE, atol=1e-4)
 

@@ -277,13 +277,15 @@ def missing(program: PosteriorProgram, found: Verdict) -> str | None:
     return None if found.outcome in ("right", "refused") else f"{found.outcome}: {found.says}"
 
 
-def survey(name: str, seeds: Iterable[int]) -> tuple[Counter, dict[str, Counter], list[str]]:
+def survey(
+    name: str, seeds: Iterable[int], by_turns: bool = False
+) -> tuple[Counter, dict[str, Counter], list[str]]:
     """Of programs of a kind how often each outcome came, by program and by entry, and what is not
-    as the kind requires."""
+    as the kind requires. By turns a program is judged by every other entry."""
     outcomes, by_entry, lacking = Counter(), {entry: Counter() for entry in ENTRIES}, []
     for seed in seeds:
         program = posterior_program(name, seed)
-        found = verdict(program)
+        found = verdict(program, ENTRIES[seed % 2 :: 2] if by_turns else ENTRIES)
         outcomes[found.outcome] += 1
         for entry, outcome in found.entries.items():
             by_entry[entry][outcome] += 1
