@@ -74,17 +74,46 @@ def test_what_matters_is_found_and_noise_is_not(learned):
     assert "more of 100 rows wrong" in first and "↓ less “low” where high" in first
 
 
-@pytest.fixture
-def judged(monkeypatch):
-    """What the gains of a run were computed from."""
+def noted(patch):
+    """What the gains of runs to come will be computed from."""
     seen, judge_gains = {}, explain_table.judge_gains
 
-    def noted(table, *rest):
+    def noting(table, *rest):
         seen.update(table=table, found=judge_gains(table, *rest))
         return seen["found"]
 
-    monkeypatch.setattr(explain_table, "judge_gains", noted)
+    patch.setattr(explain_table, "judge_gains", noting)
     return seen
+
+
+@pytest.fixture
+def judged(monkeypatch):
+    """What the gains of a run were computed from."""
+    return noted(monkeypatch)
+
+
+def told_run(factory, frame, *words, **limits):
+    """What the gains of a run were computed from, its table, its folder and what it printed."""
+    folder, printed = factory.mktemp("run"), []
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in limits.items():
+            patch.setattr(f"lexppl.cli.results.gains.{name}", value)
+        patch.setattr("builtins.print", lambda *said, **_: printed.append(" ".join(said)))
+        judged = noted(patch)
+        table, _ = ran(folder / "r", written(frame, folder), *FIXED, *words)
+    return judged, table, folder / "r", "\n".join(printed)
+
+
+@pytest.fixture(scope="module")
+def usual(tmp_path_factory):
+    """A run on the people."""
+    return told_run(tmp_path_factory, people())
+
+
+@pytest.fixture(scope="module")
+def limited(tmp_path_factory):
+    """A run with the gains of two groups of four, and of 60 rows."""
+    return told_run(tmp_path_factory, people(), MOST_SETS=5, GAIN_ROWS=60)
 
 
 def is_importance_of_the_table(judged, table, **how):
@@ -104,21 +133,27 @@ def is_importance_of_the_table(judged, table, **how):
     assert table.loc[expected.index, "group"].tolist() == expected["group"].tolist()
 
 
-@pytest.mark.parametrize(("frame", "target"), [(people, "income"), (numbers, "price")])
-def test_gains_are_of_the_table_and_not_of_the_fit(frame, target, judged, tmp_path, capsys):
-    path = written(frame(), tmp_path)
-    table, _ = ran(tmp_path / "r", path, *FIXED)
+def test_gains_of_labels_are_of_the_table_and_not_of_the_fit(usual, tmp_path):
+    judged, table, _, told = usual
     assert table[COLUMNS].notna().all(axis=None)
-    assert f"how much worse {target} is predicted without the group" in flat(capsys)
-    assert judged["table"].predicted == target
+    assert "how much worse income is predicted without the group" in " ".join(told.split())
+    assert judged["table"].predicted == "income"
     is_importance_of_the_table(judged, table)
-    other, _ = ran(tmp_path / "o", path, *QUICK, "--penalty", "0.5", "--epochs", "1")
+    words = [*QUICK, "--penalty", "0.5", "--epochs", "1"]
+    other, _ = ran(tmp_path / "o", written(people(), tmp_path), *words)
     pd.testing.assert_frame_equal(table[COLUMNS].sort_index(), other[COLUMNS].sort_index())
 
 
-def test_masks_of_a_fold_keep_what_the_rows_outside_it_show(judged, tmp_path, capsys):
-    ran(tmp_path / "r", written(people(), tmp_path), *FIXED)
-    assert "of those that the rows of other folds show to matter" in flat(capsys)
+def test_gains_of_a_response_are_of_the_table(judged, tmp_path, capsys):
+    table, _ = ran(tmp_path / "r", written(numbers(), tmp_path), *FIXED)
+    assert table[COLUMNS].notna().all(axis=None)
+    assert "how much worse price is predicted without the group" in flat(capsys)
+    is_importance_of_the_table(judged, table)
+
+
+def test_masks_of_a_fold_keep_what_the_rows_outside_it_show(usual):
+    judged, _, _, told = usual
+    assert "of those that the rows of other folds show to matter" in " ".join(told.split())
     fitted, worth = judged["table"], judged["found"].each
     source, models = fitted.source, fitted.result.models
     shown = worth.shown_outside(Folds(torch.from_numpy(source.fold), source.folds))
@@ -128,23 +163,26 @@ def test_masks_of_a_fold_keep_what_the_rows_outside_it_show(judged, tmp_path, ca
     assert ((kept > 0).numpy() == shown).all()
 
 
-def test_of_many_groups_those_kept_most_are_measured(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr("lexppl.cli.results.gains.MOST_SETS", 5)
-    table, page = ran(tmp_path / "r", written(people(200), tmp_path), *FIXED)
+def test_of_many_groups_those_kept_most_are_measured(limited):
+    _, table, out, told = limited
+    page = page_of(out)
     measured = table["gain"].notna()
     kept = table["selection_probability"]
     assert measured.sum() == 2 and kept[measured].min() >= kept[~measured].max()
     assert not table["found"][~measured].any()
     line = "Measured are the 2 of 4 groups that are kept most."
-    assert line in page and line in flat(capsys) and "nan" not in page.replace("nanm", "")
+    assert line in page and line in " ".join(told.split()) and "nan" not in page.replace("nanm", "")
 
 
-def test_rows_of_a_group_column_count_as_one(judged, tmp_path):
-    frame = people(120).assign(clinic=np.arange(120) // 3)
-    ran(tmp_path / "r", written(frame, tmp_path), *FIXED, "--group", "clinic")
+def test_gains_are_of_no_more_rows_than_stated(limited):
+    assert "other rows than those that they judge, 60 in all" in " ".join(limited[-1].split())
+
+
+def test_rows_of_a_group_column_count_as_one(grouped):
+    judged = grouped[0]
     worth, fold = judged["found"].each, judged["table"].source.fold
-    assert len(np.unique(worth.unit)) == 40
-    assert all(len(np.unique(fold[worth.unit == unit])) == 1 for unit in range(40))
+    assert len(np.unique(worth.unit)) == 30
+    assert all(len(np.unique(fold[worth.unit == unit])) == 1 for unit in range(30))
 
 
 @pytest.mark.complete
@@ -173,13 +211,6 @@ def test_another_rate_is_refused(option, rate, tmp_path, capsys):
     assert main(["explain", "wine", "--out", str(tmp_path / "r"), f"{option}={rate}"]) == 2
     told = capsys.readouterr().err
     assert option in told and len(told.splitlines()) == 1
-
-
-def test_gains_are_of_no_more_rows_than_stated(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("lexppl.cli.results.gains.GAIN_ROWS", 60)
-    table, _ = ran(tmp_path / "r", written(people(), tmp_path), *FIXED)
-    assert "other rows than those that they judge, 60 in all" in flat(capsys)
-    assert table["gain"].notna().all()
 
 
 @pytest.mark.complete
@@ -287,18 +318,24 @@ def test_columns_that_depend_are_one_group_with_its_members_below(tmp_path, caps
     assert page.count('<tr class="member">') == 2 and "one group; a member's gain" in page
 
 
-def test_groups_may_be_those_of_a_file(tmp_path, capsys):
-    groups = {"body <i>": ["height", "<b>shoe</b>"]}
-    (tmp_path / "g.json").write_text(json.dumps(groups), encoding="utf-8")
-    path = written(with_years(90), tmp_path)
-    table, page = ran(tmp_path / "r", path, *FIXED, "--groups", tmp_path / "g.json")
+@pytest.fixture(scope="module")
+def grouped(tmp_path_factory):
+    """A run with groups of columns from a file, and of three rows each by a column."""
+    folder, groups = tmp_path_factory.mktemp("grouped"), {"body <i>": ["height", "<b>shoe</b>"]}
+    (folder / "g.json").write_text(json.dumps(groups), encoding="utf-8")
+    frame = with_years(90).assign(clinic=np.arange(90) // 3)
+    return told_run(tmp_path_factory, frame, "--group", "clinic", "--groups", folder / "g.json")
+
+
+def test_groups_may_be_those_of_a_file(grouped):
+    _, table, out, told = grouped
     assert table["group"].to_dict() == {
         "height": "body <i>", "<b>shoe</b>": "body <i>", "age": "age", "years": "years",
         "job": "job",
     }  # fmt: skip
-    assert "\n  body <i>  " in capsys.readouterr().out
-    raw = (tmp_path / "r" / "report.html").read_text(encoding="utf-8")
-    assert "body <i>" in page and "body <i>" not in raw and "body &lt;i&gt;" in raw
+    assert "\n  body <i>  " in told
+    raw = (out / "report.html").read_text(encoding="utf-8")
+    assert "body <i>" in page_of(out) and "body <i>" not in raw and "body &lt;i&gt;" in raw
 
 
 BAD = {
