@@ -135,7 +135,7 @@ def test_the_loss_is_the_papers_summed_over_all_coalitions(case):
     game = Game(*CASES[case])
     assert float(game.exact().detach()) == pytest.approx(float(game.loss().detach()), abs=1e-12)
     game.surrogate.requires_grad_(False)
-    values = torch.stack([game.sampled(20) for _ in range(100)]).detach()[:, None]
+    values = torch.stack([game.sampled(20) for _ in range(50)]).detach()[:, None]
     exact = game.loss().detach()[None]
     assert z_scores(values, exact).abs().max() < threshold(1)
 
@@ -150,7 +150,7 @@ def test_the_gradient_is_that_of_the_exact_loss(case):
     def gradient(value):
         return torch.autograd.grad(value, game.network.values)[0].flatten()
 
-    draws = torch.stack([gradient(game.sampled(50)) for _ in range(200)])
+    draws = torch.stack([gradient(game.sampled(50)) for _ in range(60)])
     limit = threshold(draws.shape[1])
     assert z_scores(draws, gradient(game.loss())).abs().max() < limit
     if game.entries == 3:
@@ -206,7 +206,7 @@ def test_the_surrogate_is_fitted_to_the_models_output_under_masks_of_any_size():
         return torch.cat([g.flatten() for g in torch.autograd.grad(value, weights)])
 
     losses, gradients = [], []
-    for _ in range(200):
+    for _ in range(60):
         loss = term.objective.differentiable_loss(term.model, None, rows, labels)
         losses.append(loss.detach() - entropy)
         gradients.append(flat(loss))
