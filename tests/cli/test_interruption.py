@@ -98,7 +98,7 @@ def test_a_first_epoch_that_is_cut_short_is_written(tmp_path, monkeypatch, capsy
     assert (out / "report.html").exists()
 
 
-@pytest.mark.complete(but=2)
+@pytest.mark.complete(but=1)
 @pytest.mark.parametrize(
     ("owner", "name"),
     [

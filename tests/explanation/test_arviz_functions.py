@@ -60,7 +60,7 @@ def posterior_of_kind(kind):
     if kind == "guide":
         return explain(Line(), x, y, guide=guide, draws=30, **DIMS)
     if kind == "nuts":
-        inference = MCMC(NUTS, samples=40, warmup=150, chains=2)
+        inference = MCMC(NUTS, samples=30, warmup=30, chains=2)
         result = fit(Line(), (x, y), inference=inference, progress=False)
         return explain(result, x, y, **DIMS)
     lines = [Line([1.0, -0.5]), Line([0.7, -0.2])]

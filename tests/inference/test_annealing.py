@@ -96,7 +96,7 @@ def test_systems_of_a_k_each_fall_to_their_own():
 def test_product_of_two_of_sixteen_is_found_where_the_number_kept_falls(seed):
     x = torch.randn(1000, 16, generator=torch.Generator().manual_seed(seed))
     y = (x[:, 0] * x[:, 1] > 0).long()
-    settings = {"epochs": 60, "batch_size": 100, "learning_rate": 3e-3, "valid": None, "seed": seed}
+    settings = {"epochs": 40, "batch_size": 100, "learning_rate": 3e-3, "valid": None, "seed": seed}
     sizes = {"hidden": (32,), "predictor_hidden": (64, 64)}
 
     def kept(**options):

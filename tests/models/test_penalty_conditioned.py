@@ -150,10 +150,10 @@ def test_systems_take_a_range_and_are_saved(system, tmp_path):
 
 def test_one_fit_is_as_good_as_its_own_at_each_penalty():
     """Two columns of three, of which one tells more: what each λ keeps."""
-    x = torch.randn(2000, 3, generator=torch.Generator().manual_seed(1))
-    draw = torch.rand(2000, generator=torch.Generator().manual_seed(2))
+    x = torch.randn(1000, 3, generator=torch.Generator().manual_seed(1))
+    draw = torch.rand(1000, generator=torch.Generator().manual_seed(2))
     y = (draw < torch.sigmoid(3.0 * x[:, 0] + 1.0 * x[:, 1])).long()
-    settings = {"epochs": 40, "batch_size": 250, "learning_rate": 5e-3, "progress": False}
+    settings = {"epochs": 40, "batch_size": 125, "learning_rate": 5e-3, "progress": False}
     sizes = {"hidden": (16,), "predictor_hidden": (16,), "imputer": GaussianImputer()}
     every = fit(lex(3, classes=2, penalty=(0.005, 0.32), **sizes), (x, y), valid=None, **settings)
     for penalty in (0.01, 0.16):

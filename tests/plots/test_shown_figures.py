@@ -52,7 +52,7 @@ def test_a_loop_leaves_few_open(backend):
     other = plt.figure()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        figures = [plot_importance(random_posterior()) for _ in range(25)]
+        figures = [plot_importance(random_posterior()) for _ in range(14)]
     assert len(plt.get_fignums()) == 11 and plt.fignum_exists(other.number)
     assert plt.gcf() is figures[-1]
     np.testing.assert_array_equal(pixels(figures[0].savefig), pixels(figures[-1].savefig))

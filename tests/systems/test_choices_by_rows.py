@@ -128,7 +128,7 @@ def test_epochs_batches_and_the_validation_share_are_by_the_rows():
     assert every.rows == (120, 0) and selector.low < selector.penalty < selector.high
     assert widths(selector) == [64, 64, 9]
     for masks in ({"penalty": 0.02}, {"k": 1}):
-        ended = fit(small(**masks), (X, RARE), progress=False, patience=1)
+        ended = fit(small(**masks), (X, RARE), progress=False, callbacks=[lambda epoch: True])
         assert ended.rows == (96, 24)
         plan = plan_for(96, 3, unit=entropy_unit(RARE, 2), one_penalty=True, **masks)
         assert ended.steps == len(ended.history) * math.ceil(96 / plan.batch_size)

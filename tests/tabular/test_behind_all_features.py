@@ -66,6 +66,7 @@ def test_responses_have_their_share_of_variance_in_place_of_accuracy():
         explainer.fit(x, x[:, 0] + x[:, 1])
 
 
+@pytest.mark.complete(but=2)
 @pytest.mark.parametrize(("in_folds", "replicates"), [(False, 2), (True, 2), (False, 1)])
 def test_a_fit_that_has_learned_nothing_goes_on_from_full_masks(monkeypatch, in_folds, replicates):
     """The first fit has one epoch; networks of all features learn an exclusive-or."""

@@ -79,10 +79,14 @@ def test_a_classifier_in_raw_units(patients, dtype):
     kept = dict(zip(explainer.entry_names_, explainer.feature_importances_, strict=True))
     assert kept["age"] < 0.5 * min(kept["dose"], kept["group"])
     odds = nn.Sequential(net, Difference(), nn.Sigmoid())
-    same = ExplainerClassifier(model=odds, model_output="probabilities", groups=groups, **QUICK)
-    np.testing.assert_allclose(
-        same.fit(frame, shuffled).predict_proba(frame), explainer.predict_proba(frame), atol=1e-2
+    of_logits, of_odds = (
+        box.targets(rows)
+        for box, rows in (
+            box_of_table(given, frame, classes=["no", "yes"], output=output)
+            for given, output in ((net, "logits"), (odds, "probabilities"))
+        )
     )
+    torch.testing.assert_close(of_odds, of_logits, atol=1e-5, rtol=1e-4)
 
 
 class Difference(nn.Module):

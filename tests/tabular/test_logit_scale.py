@@ -1,6 +1,7 @@
 """Logits of a fit, rescaled to be as sure as judged labels show."""
 
 import copy
+import functools
 import math
 
 import pytest
@@ -18,12 +19,25 @@ NOISE = torch.arange(120) % 2
 SMALL = {"hidden": (4,), "predictor_hidden": (8,)}
 
 
-def fitted(y, weight_decay):
-    folds = Folds.of(y, 3)
+SETTINGS = {"epochs": 60, "batch_size": 40, "learning_rate": 1e-2, "valid": None}
+
+
+@functools.cache
+def learned(labels):
+    """A fit to labels and its folds; of None a fit to a response, and the response."""
+    if labels is None:
+        y = X[:, 0] + 0.3 * torch.randn(120, generator=torch.Generator().manual_seed(1))
+        return fit(lex(2, classes=None, penalty=0.0, **SMALL), (X, y), progress=False, **SETTINGS), y
+    folds = Folds.of(labels, 3)
     system = lex(2, classes=2, penalty=0.01, **SMALL)
-    settings = {"epochs": 60, "batch_size": 40, "learning_rate": 1e-2, "valid": None}
-    rows = {"row_weights": folds.weights, "weight_decay": weight_decay, "progress": False}
-    return fit(system, (X, y), seed=1, **settings, **rows), folds
+    rows = {"row_weights": folds.weights, "weight_decay": 0.02, "progress": False}
+    return fit(system, (X, labels), seed=1, **SETTINGS, **rows), folds
+
+
+def fitted(labels):
+    """A copy of what :func:`learned` has, to change."""
+    result, rows = learned(labels)
+    return copy.deepcopy(result), rows
 
 
 def logits_of(result):
@@ -39,7 +53,7 @@ def total(result, folds, y):
 
 
 def test_labels_that_are_certain_sharpen_networks_that_weight_decay_holds_back():
-    result, folds = fitted(CERTAIN, 0.02)
+    result, folds = fitted(CERTAIN)
     before, unsure = logits_of(result), total(result, folds, CERTAIN)
     factor = rescale_logits(result, (X, CERTAIN), folds, None, 10)
     assert factor == pytest.approx(4.0)
@@ -50,7 +64,7 @@ def test_labels_that_are_certain_sharpen_networks_that_weight_decay_holds_back()
 
 def test_neither_the_next_factor_nor_the_one_before_is_better():
     y = torch.where(torch.arange(120) % 15 == 0, 1 - CERTAIN, CERTAIN)
-    result, folds = fitted(y, 0.02)
+    result, folds = fitted(y)
     factor = rescale_logits(result, (X, y), folds, None, 10)
     best = total(result, folds, y)
     assert 1.0 < factor < 3.9
@@ -63,7 +77,7 @@ def test_neither_the_next_factor_nor_the_one_before_is_better():
 
 
 def test_logits_of_noise_stay():
-    result, folds = fitted(NOISE, 0.02)
+    result, folds = fitted(NOISE)
     before = logits_of(result)
     assert rescale_logits(result, (X, NOISE), folds, None, 10) == 1.0
     for old, new in zip(before, logits_of(result), strict=True):
@@ -73,10 +87,7 @@ def test_logits_of_noise_stay():
 @pytest.mark.parametrize("scale", [0.25, 1.0, 4.0])
 def test_the_scale_of_a_response_is_that_of_what_is_missed(scale):
     """To within half a step, √√2, of the most likely scale, and of no other weight."""
-    y = X[:, 0] + 0.3 * torch.randn(120, generator=torch.Generator().manual_seed(1))
-    system = lex(2, classes=None, penalty=0.0, **SMALL)
-    settings = {"epochs": 80, "batch_size": 40, "learning_rate": 1e-2, "progress": False}
-    result = fit(system, (X, y), valid=None, **settings)
+    result, y = fitted(None)
     likelihoods = [part.likelihood for part in result.model.predictor.predictors]
     for likelihood in likelihoods:
         likelihood.settle(y - predictive(result, X, masks=200)[0])
@@ -92,7 +103,7 @@ def test_the_scale_of_a_response_is_that_of_what_is_missed(scale):
 
 
 def test_rows_of_weight_0_do_not_count():
-    result, folds = fitted(CERTAIN, 0.02)
+    result, folds = fitted(CERTAIN)
     wrong = torch.where(torch.arange(120) < 60, CERTAIN, 1 - CERTAIN)
     weights = (torch.arange(120) < 60).float()
     assert rescale_logits(copy.deepcopy(result), (X, wrong), folds, None, 10) < 1.0
