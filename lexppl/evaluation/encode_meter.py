@@ -202,7 +202,7 @@ def encode_meter(
         >>> y = (x[:, 0] > 0).long()
         >>> leaking = torch.zeros(600, 4)
         >>> leaking[:, 2], leaking[:, 3] = y.float(), 1.0 - y.float()  # idle features, by x1
-        >>> meter = encode_meter(x, y, leaking, hidden=(16,), folds=2, replicates=2, epochs=30,
+        >>> meter = encode_meter(x, y, leaking, hidden=(16,), folds=2, replicates=1, epochs=15,
         ...     batch_size=50, learning_rate=1e-2)
         >>> meter.tells, meter.value > 0.4
         (True, True)
