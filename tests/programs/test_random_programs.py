@@ -19,7 +19,7 @@ from tests.programs.test_zoo import (
 )
 
 SHARDS, PROGRAMS = 20, 10
-MOST_DRAWS, FEW_DRAWS = 300, 64
+MOST_DRAWS, FEW_DRAWS = 128, 64
 REFUSED = (
     "no log in common",
     "must share one scale",
