@@ -5,6 +5,7 @@ import inspect
 import pytest
 import torch
 
+from lexppl import systems
 from lexppl.choices.data_sets import ALIASES, SYNTHETIC, TARGETS, shipped_names
 from lexppl.choices.imputers import HOLDING_ROWS, IMPUTERS
 from lexppl.choices.methods import LIBRARIES, METHODS
@@ -15,10 +16,9 @@ from lexppl.compare.compare import METHODS as COMPARED
 from lexppl.data import load
 from lexppl.data.synthetic import synthetic_set
 from lexppl.models.imputers import imputer_of
-from lexppl.systems import registry
 
 WIDTHS = {"hidden", "predictor_hidden"}
-OPEN = set(registry.SETTINGS)
+OPEN = set(systems.SETTINGS)
 
 
 @pytest.mark.parametrize("name", METHODS)
