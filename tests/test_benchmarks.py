@@ -248,7 +248,7 @@ SMALL_RUNS = [
     pytest.param(panels, *PANELS, marks=NEEDS_IMAGES),
     pytest.param(infidelity, "--sets", "digits", "--methods", "l2x", marks=NEEDS_IMAGES),
     pytest.param(start_up),
-    pytest.param(latency),
+    pytest.param(latency, marks=LONG),
     pytest.param(gpu, "--device", "cpu", "--only", *GPU, marks=LONG),
     pytest.param(soak, "--fits", "1", marks=NEEDS_FORK),
     pytest.param(q_fit),
@@ -282,7 +282,8 @@ def test_a_small_run_is_recorded_once_and_printed(benchmarks, monkeypatch, check
         assert "2 of 2 are recorded" in benchmarks.printed()
 
 
-@pytest.mark.parametrize("name", ["negation", pytest.param("shapes 500", marks=LONG)])
+@pytest.mark.complete
+@pytest.mark.parametrize("name", ["negation", "shapes 500"])
 def test_planted_parts_of_a_small_run_are_recorded(benchmarks, monkeypatch, name):
     planted, folder = importlib.import_module("planted_parts"), benchmarks.results
     command = ["planted_parts", "--small", "--sets", name, "--results", str(folder)]
@@ -298,6 +299,7 @@ def test_planted_parts_of_a_small_run_are_recorded(benchmarks, monkeypatch, name
         assert np.mean(np.array(labels)[clean] == "bad") > 0.9
 
 
+@pytest.mark.complete
 def test_first_and_last_of_a_small_run_are_beside_those_of_the_law(benchmarks):
     (record,) = benchmarks.run("first_and_last", "--small")
     lines = record["lines"]

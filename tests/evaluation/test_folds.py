@@ -163,7 +163,7 @@ def test_what_a_fit_remembers_of_its_rows_gains_there_and_not_where_they_are_hel
         MarginalImputer(x),
         Predictor(MLP(30, 2, (64,), seed=1), CategoricalLikelihood()),
     )
-    settings = {**SHORT, "epochs": 60, "folds": 1}
+    settings = {**SHORT, "epochs": 40, "folds": 1}
     result = fit(model, (x, y), row_weights=folds.weights, **settings)
     inside = predictive_log_likelihood(result.subset([0]), x, y, masks=20)[0]
     held_out = folds.values(predictive_log_likelihood, result, x, y, masks=20)[0]

@@ -166,7 +166,7 @@ def test_f_a_is_a_half_unless_both_are_kept() -> None:
 @pytest.mark.parametrize(
     ("name", "constant"),
     [(name, "l2x-code") for name in ("Syn1", "Syn2", "Syn3", "S1", "S2", "S3")]
-    + [("Syn3", "l2x-paper")],
+    + [pytest.param("Syn3", "l2x-paper", marks=pytest.mark.complete)],
 )
 def test_everything_kept_is_the_law_itself(name: str, constant: str) -> None:
     x = standard_rows(200, seed=4)

@@ -11,7 +11,7 @@ from lexppl.arviz_compatibility import group_names, group_of
 from lexppl.effects import mask_particles
 from tests.refusals import refused
 
-DRAWS = 4000
+DRAWS = 1500
 X = torch.tensor([[1.0, -2.0, 0.5], [0.0, 1.0, 2.0]], dtype=torch.float64)
 
 

@@ -92,6 +92,7 @@ PRECISION = 1 / 10.0**2 + N / NOISE**2
 MEAN, DEVIATION = float(Y.sum()) / NOISE**2 / PRECISION, PRECISION**-0.5
 
 
+@pytest.mark.complete(but=1)
 @pytest.mark.parametrize("guide", [of_mean, GuideModule()])
 def test_a_posterior_is_the_closed_form(guide):
     options = {"objective": NestedIWAE(1, samples=20), "epochs": 400, "progress": False, **FALLING}

@@ -184,7 +184,7 @@ def test_slabs_that_are_far_from_normal_are_corrected(kind, right):
         prior = -0.5 * (place[:, :-1] / slab).square().sum(-1) - 0.5 * place[:, -1].square()
         return likelihood + prior
 
-    line = torch.linspace(-30, 30, 401).double()
+    line = torch.linspace(-30, 30, 201).double()
     grid = torch.cartesian_prod(line, line)
     masks = np.array(list(itertools.product((0.0, 1.0), repeat=2)))
     log_p = [
