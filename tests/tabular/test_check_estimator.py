@@ -35,11 +35,10 @@ EXPECTED = {
 LEARNED = {"check_classifiers_train", "check_regressors_train", "check_class_weight_classifiers"}
 """Checks that a fit has learned, which takes more than an epoch."""
 OF_A_METHOD = {
-    *("check_classifiers_classes", "check_classifiers_one_label", "check_estimators_dtypes"),
-    *("check_estimators_pickle", "check_fit2d_1feature", "check_fit2d_1sample"),
-    *("check_fit_idempotent", "check_methods_sample_order_invariance", "check_regressors_int"),
-    *("check_methods_subset_invariance", "check_pipeline_consistency", "check_sample_weights_list"),
-    "check_transformer_general",
+    *("check_classifiers_classes", "check_classifiers_one_label", "check_estimators_pickle"),
+    *("check_fit2d_1feature", "check_fit2d_1sample", "check_fit_idempotent"),
+    *("check_methods_sample_order_invariance", "check_methods_subset_invariance"),
+    *("check_regressors_int", "check_sample_weights_list"),
 }
 """Checks of what a method learns and predicts; the others end before a method begins, or are of
 what the estimators do for all methods alike."""
@@ -88,4 +87,4 @@ def test_every_method_s_checks(method):
                 error.add_note(f"{name} of {kind.__name__}({method!r})")
                 raise
             passed.append(name)
-    assert len(passed) > (60 if method == "lex" else 10) * len(kinds)
+    assert len(passed) > (60 if method == "lex" else 6) * len(kinds)
