@@ -1,5 +1,6 @@
 """Fixtures of the tests: the benchmarks' scripts, run as scripts are."""
 
+import importlib
 import json
 import runpy
 import sys
@@ -34,6 +35,14 @@ class Benchmarks:
         self.printed()
         self.run("tables")
         return self.printed()
+
+
+@pytest.fixture
+def three_folds(monkeypatch):
+    """Importances and changes in three folds, which take three fifths of the time of five."""
+    for name in ("importance", "change"):
+        module = importlib.import_module(f"lexppl.evaluation.{name}")
+        monkeypatch.setattr(module, "FOLDS", 3)
 
 
 @pytest.fixture

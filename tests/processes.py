@@ -1,4 +1,4 @@
-"""Processes that are killed: forked from a new interpreter, which shares no thread with the tests'."""
+"""Processes that are killed: forked from an interpreter that shares no thread with the tests'."""
 
 import os
 import signal

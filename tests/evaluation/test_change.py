@@ -11,6 +11,7 @@ from lexppl.evaluation.change import Change
 from lexppl.models.predictor import table_predictor
 from tests.refusals import refused
 
+pytestmark = pytest.mark.usefixtures("three_folds")
 DRAW = torch.Generator().manual_seed(0)
 X = torch.randn(400, 3, generator=DRAW)
 A = X @ torch.tensor([1.0, 0.5, 0.0])

@@ -1,7 +1,6 @@
 """First and last against closed forms and quadrature."""
 
 import math
-import sys
 
 import numpy as np
 import pandas as pd
@@ -21,10 +20,7 @@ SHARE = SHARE / SHARE.sum()
 """Nodes and weights of a standard normal distribution."""
 
 
-@pytest.fixture(autouse=True)
-def three_folds(monkeypatch):
-    """Three of five take three fifths of the time."""
-    monkeypatch.setattr(sys.modules["lexppl.evaluation.importance"], "FOLDS", 3)
+pytestmark = pytest.mark.usefixtures("three_folds")
 
 
 def normal(rows, columns, seed=0):

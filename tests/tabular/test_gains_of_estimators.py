@@ -15,6 +15,8 @@ from lexppl.tabular.encoded_rows import EncodedRows
 from lexppl.tabular.predictors import fit_judge
 from tests.refusals import refused
 
+pytestmark = pytest.mark.usefixtures("three_folds")
+
 
 @pytest.fixture(scope="module")
 def rows():

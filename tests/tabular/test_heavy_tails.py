@@ -30,9 +30,7 @@ def planted(rows, seed):
 
 def test_an_estimator_reads_ordinary_values_beside_huge_ones():
     frame, y = planted(300, 0)
-    explainer = ExplainerClassifier(
-        **REGRESSION
-    ).fit(frame, y)
+    explainer = ExplainerClassifier(**REGRESSION).fit(frame, y)
     new, labels = planted(2000, 1)
     kept = dict(zip(explainer.entry_names_, explainer.feature_importances_, strict=True))
     p = explainer.predict_proba(new)[np.arange(2000), (labels == "yes").astype(int)]

@@ -27,7 +27,8 @@ def learned(labels):
     """A fit to labels and its folds; of None a fit to a response, and the response."""
     if labels is None:
         y = X[:, 0] + 0.3 * torch.randn(120, generator=torch.Generator().manual_seed(1))
-        return fit(lex(2, classes=None, penalty=0.0, **SMALL), (X, y), progress=False, **SETTINGS), y
+        system = lex(2, classes=None, penalty=0.0, **SMALL)
+        return fit(system, (X, y), progress=False, **SETTINGS), y
     folds = Folds.of(labels, 3)
     system = lex(2, classes=2, penalty=0.01, **SMALL)
     rows = {"row_weights": folds.weights, "weight_decay": 0.02, "progress": False}
