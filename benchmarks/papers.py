@@ -121,7 +121,9 @@ PAPERS = {
         ),
     },
     "xtab": {
-        "T1, A3, A4": Part("rankings that agree over runs", ("xtab --runs 10",), ("xtab",)),
+        "T1, A3, A4": Part(
+            "rankings that agree over runs", ("xtab --runs 10",), ("xtab",), ("xtab --runs 2",)
+        ),
     },
 }
 
