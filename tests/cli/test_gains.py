@@ -297,9 +297,7 @@ def with_years(rows=300):
 
 
 def test_columns_that_depend_are_one_group_with_its_members_below(tmp_path, capsys):
-    words = ["--epochs", "60", "--replicates", "3", "--draws", "5", "--quiet"]
-    words += ["--penalty", "0.02", "--learning-rate", "0.003"]
-    table, page = ran(tmp_path / "r", written(with_years(), tmp_path), *words)
+    table, page = ran(tmp_path / "r", written(with_years(), tmp_path), *FIXED)
     assert table.columns[-13:].tolist() == COLUMNS
     name = table.loc["age", "group"]
     assert name in ("age / years", "years / age") and table.loc["years", "group"] == name
