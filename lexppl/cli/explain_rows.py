@@ -47,7 +47,7 @@ from lexppl.evaluation.prediction import (
 from lexppl.explanation import mask_means, selection_table
 from lexppl.explanation.explain import explanation_tree
 from lexppl.explanation.reading.masks import PROBABILITY, kind_of
-from lexppl.inference import entropy_unit, fit
+from lexppl.inference import TrainingOptions, entropy_unit, fit
 from lexppl.models import BigramImputer, UnigramImputer, regime_targets
 from lexppl.models.architectures.base import Architecture
 from lexppl.models.architectures.images import ImageArchitecture
@@ -165,7 +165,7 @@ class RowsRun(ExplainRun):
             "full-predictor",
             epochs=FULL_EPOCHS * self.plan.epochs,
             learning_rate=self.plan.schedule,
-            patience=None,
+            training=TrainingOptions(),
         )
 
     def fit_judge(self) -> EvalX:
@@ -179,7 +179,7 @@ class RowsRun(ExplainRun):
             "judge",
             epochs=JUDGE_EPOCHS * self.plan.epochs,
             learning_rate=self.plan.learning_rate,
-            patience=JUDGE_PATIENCE,
+            training=TrainingOptions(patience=JUDGE_PATIENCE),
         )
 
     def warnings_of_fit(self) -> list[str]:

@@ -44,7 +44,7 @@ def fidelity_scores(
     network: nn.Module | None = None,
     hidden: Sequence[int] = HIDDEN,
     seed: int = 0,
-    **training: Any,
+    **fit_arguments: Any,
 ) -> FidelityScores:
     """The four fidelities of masks z to a black box m, with `ŷ(x) = argmax_c p_m(c | x)`:
 
@@ -65,7 +65,8 @@ def fidelity_scores(
             feature.
         imputer: distribution of the features that are left out; if None the architecture's, or 0.
         valid: share of the training rows that is set apart to choose the best epoch.
-        architecture, network, hidden, training: as in :func:`~lexppl.evaluation.fit_predictor`.
+        architecture, network, hidden, fit_arguments: as in
+            :func:`~lexppl.evaluation.fit_predictor`.
 
     Raises:
         ValueError, TypeError: masks of another shape or not 0 and 1, training rows without masks
@@ -103,7 +104,7 @@ def fidelity_scores(
         for train_side, side in zip(sides_of(train_x, train_draws), sides, strict=True):
             train, apart = _apart(train_side, targets, valid, seed)
             options: Any = {"architecture": architecture, "network": network, "hidden": hidden}
-            fresh = fit_predictor(train, valid=apart, seed=seed, **options, **training)
+            fresh = fit_predictor(train, valid=apart, seed=seed, **options, **fit_arguments)
             predictions.append([fresh.predict(rows) for rows in side])
     likeliest = own.argmax(-1) if own.dim() == 2 else own
     found = []

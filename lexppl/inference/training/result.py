@@ -127,7 +127,7 @@ class FitResult(Summarised):
             guide c gives the draws of chain c; else None.
         skipped_steps: `(R,)`, steps that moved nothing, as loss or gradient was not finite.
         ended: why such steps ended the fit early, else None.
-        compiled: how the steps were computed, where `fit(compile=…)` used graphs; else None.
+        compiled: how the steps were computed where `TrainingOptions(compile=…)` asked for graphs.
         unit_pixels: whether x were images with all pixels in [0, 1]; others are then refused.
     """
 
