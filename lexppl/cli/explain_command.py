@@ -223,7 +223,7 @@ class ExplainRun(ABC):
     ) -> Posterior:
         """Masks of rows, given x alone and given y too."""
         how: dict[str, Any] = {"draws": self.options.draws, "seed": self.options.seed}
-        how |= {"proposals": PROPOSALS, "held_out": True, "row_names": row_names}
+        how |= {"proposals": PROPOSALS, "held_out": True, "coords": {"row": row_names}}
         if folds is None:
             posterior = explanation_tree(self.result, x, y, **how)
         else:

@@ -47,7 +47,7 @@ class ForcedRuns:
         int_at_least("masks", masks)
         int_at_least("imputations", imputations)
         int_at_least("seed", seed, 0)
-        self.rows = named_rows(result, x, None, None)
+        self.rows = named_rows(result, x, None)
         keep_parameters_local(*result.models, *result.guides)
         known = known_sites(result, self.rows.x)
         with drawing(seed, self.rows.x.device):

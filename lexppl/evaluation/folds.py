@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial
 from typing import Any, Self, TypeVar
@@ -102,7 +102,7 @@ class Folds:
         x: Any,
         y: Any = None,
         *,
-        row_names: Sequence[Any] | None = None,
+        coords: Mapping[str, Sequence[Any]] | None = None,
         explain: Callable[..., Posterior] = explain,
         **settings: Any,
     ) -> Posterior:
@@ -115,13 +115,14 @@ class Folds:
 
         Args:
             result: of R replicates.
-            x, y, row_names, settings: of N rows, as in :func:`lexppl.explain`.
+            x, y, coords, settings: of N rows, as in :func:`lexppl.explain`.
             explain: what draws the posterior of each part.
         """
 
         def explained(own: FitResult, x: Any, y: Any, names: Any, **how: Any) -> Posterior:
-            found = explain(own, x, y, row_names=names, **how)
-            of_x = partial(explain, result, x, row_names=names)
+            named = {**(coords or {}), "row": names}
+            found = explain(own, x, y, coords=named, **how)
+            of_x = partial(explain, result, x, coords=named)
             try:
                 every = of_x(**{**how, "draws": 0})
             except ValueError:
@@ -130,7 +131,7 @@ class Folds:
                 every = of_x(**{**how, "draws": draws})
             return with_fold_means(found, every)
 
-        names = list(range(len(x)) if row_names is None else row_names)
+        names = list((coords or {}).get("row", range(len(x))))
         found = self.values(explained, result, x, y, names, **{"seed": 0, **settings})
         groups = {name: group_of(found, name) for name in group_names(found)}
         held = {HELD_OUT_BY: ("row", self.part.cpu().numpy())}

@@ -1,7 +1,6 @@
 """The groups of a posterior: of all rows that are given, or of a part of a longer table."""
 
 import operator
-from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
@@ -104,7 +103,6 @@ def explained_rows(
     y: Any,
     options: ExplainOptions,
     *,
-    row_names: Sequence[Any] | None = None,
     part: tuple[int, Args] | None = None,
 ) -> PosteriorArrays:
     """The variables of :func:`lexppl.explain`. Of a `part` of a longer table, by the number of its
@@ -117,7 +115,7 @@ def explained_rows(
             if result is not program and isinstance(module, torch.nn.Module):
                 modes.enter_context(evaluating(module))
         keep_parameters_local(*result.models, *result.guides)
-        rows = named_rows(result, x, y, row_names)
+        rows = named_rows(result, x, y, options.names_along("row"))
         if part is not None:
             rows = replace(rows, names=range(part[0] * BLOCK, part[0] * BLOCK + len(rows)))
         result, (sites, agree) = _prepared(result, rows, options)

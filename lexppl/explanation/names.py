@@ -74,7 +74,7 @@ class NamedRows:
         return None
 
 
-def named_rows(result: FitResult, x: Any, y: Any, row_names: Sequence[Any] | None) -> NamedRows:
+def named_rows(result: FitResult, x: Any, y: Any, names: Any = None) -> NamedRows:
     """Rows, checked against the fit, as tensors of its type."""
     dtype = _float_type(result, x)
     x = x if isinstance(x, Tensor) else as_read(result.model, tensor_of(x, "x", dtype), dtype)
@@ -82,7 +82,7 @@ def named_rows(result: FitResult, x: Any, y: Any, row_names: Sequence[Any] | Non
     result.check(x, y)
     if y is not None and y.device != x.device:
         raise ValueError(f"x is on {x.device} and y on {y.device}; move one to the other")
-    names = range(len(x)) if row_names is None else _different(row_names, len(x), "row_names")
+    names = range(len(x)) if names is None else _different(names, len(x), "coords['row']")
     return NamedRows(x, y, names, dtype)
 
 
@@ -102,7 +102,7 @@ def feature_names(
 ) -> Sequence[str]:
     """Names of the D columns of x: given, the entries' where they are as many, or x1 … xD."""
     if given is not None:
-        return _different(given, columns, "feature_names")
+        return _different(given, columns, "coords['input']")
     return entries if len(entries) == columns else _numbered(columns)
 
 
