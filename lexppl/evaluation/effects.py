@@ -307,8 +307,7 @@ def _of_numbers(values: FeatureValues, each: Array, kept: Array) -> list[dict[st
         ranks = rankdata(v[seen]), rankdata(effect[seen])
         if np.ptp(v[seen]) > 0 and np.ptp(effect[seen]) > LEAST_EFFECT:
             line["direction"] = _correlation(*ranks, weight[seen])
-        slopes = [_slope(v, effect, weight)]
-        slopes += [_slope(v, one, share) for one, share in zip(each, kept, strict=True)]
+        slopes = [_slope(v, *of) for of in ((effect, weight), *zip(each, kept, strict=True))]
         line["slope"] = slopes[0]
         line["spread"] = np.std(slopes[1:], ddof=1) if len(each) > 1 else np.nan
     return [line]
@@ -394,19 +393,12 @@ class RowSteps:
             rest = float(table["step"][~own].sum())
             lines.append((f"{int((~own).sum())} more", reached, rest, False))
         lines.append(("prediction", self.predicted, 0.0, True))
-        names = pd.Index([line[0] for line in lines], name="of")
-        return pd.DataFrame(
-            [line[1:] for line in lines], index=names, columns=["start", "step", "is_level"]
-        )
+        return pd.DataFrame(lines, columns=["of", "start", "step", "is_level"]).set_index("of")
 
     def in_units(self, scale: float, mean: float) -> RowSteps:
         """Steps of a standardised response in its own units, or in those of its curve."""
-        own = self.table
-        table = own.assign(
-            step=own["step"] * scale,
-            spread=own["spread"] * scale,
-            total=own["total"] * scale + mean,
-        )
+        table = self.table.assign(**{n: self.table[n] * scale for n in ("step", "spread", "total")})
+        table["total"] += mean
         ends = {n: getattr(self, n) * scale + mean for n in ("base", "hidden", "predicted")}
         return replace(self, table=table, **ends)
 
