@@ -81,19 +81,19 @@ class DefaultShare(float):
     """The share of rows that `fit` sets apart by default, as distinct from a given one."""
 
 
-def refuse_training_arguments(given: Mapping[str, Any]) -> None:
+def refuse_training_arguments(named: Mapping[str, Any]) -> None:
     """Refuse arguments of training beside an inference, which has settings of its own."""
     defaults = {n: p.default for n, p in inspect.signature(fit).parameters.items()}
     defaults |= vars(TrainingOptions())
     # By their text, as comparing an array to a default has no single truth.
-    meaningless = [n for n, v in given.items() if n not in READ and repr(v) != repr(defaults[n])]
+    meaningless = [n for n, v in named.items() if n not in READ and repr(v) != repr(defaults[n])]
     if meaningless:
         raise ValueError(
             f"{', '.join(f'{name}=' for name in meaningless)} mean nothing beside inference=, "
             "which trains nothing by epochs: leave them out; a sampler has settings "
             "itself, as MCMC(NUTS, samples=1000, chains=4)"
         )
-    valid = given["valid"]
+    valid = named["valid"]
     if valid is not None and not isinstance(valid, DefaultShare):
         raise ValueError(
             "valid= means nothing beside inference=, which chooses no epoch and is given all rows "
@@ -123,9 +123,9 @@ def sampled_fit(model: Any, train: Data, inference: Any, *, seed: int, progress:
     rows = with_labels([program], rows, "train", one_class=True)
     assert isinstance(rows, TensorRows)
     with seeded(seed, rows.columns[0].device), program_settings(validate=True), torch.no_grad():
-        refuse_of_rows(found := latents_of(program, tuple(c[:1] for c in rows.columns)))
+        refuse_of_rows(latents := latents_of(program, tuple(c[:1] for c in rows.columns)))
         if not isinstance(method, MaskGibbs):
-            refuse_none(found.shared)
+            refuse_none(latents.shared)
     fixed = {name: p.numel() for name, p in program.named_parameters() if p.requires_grad}
     if fixed and program.training:
         warnings.warn(
@@ -306,12 +306,12 @@ def fit(
     processes = processes_of(settings.distributed)
     store = pyro.get_param_store().scope()
     with seeded(seed), program_settings(validate=False), store, processes.joined():
-        given = [guide]
+        guides = [guide]
         if stages is not None and not callable(stages):
-            given = [term.guide for term in terms_of(stages)]
-        set_up_guides(given, models, train)
+            guides = [term.guide for term in terms_of(stages)]
+        set_up_guides(guides, models, train)
         first = cache(partial(first_batch, train, settings.batch_size))
-        copies = copies_of(builders, replicates, given, first, folds)
+        copies = copies_of(builders, replicates, guides, first, folds)
         dtype = type_learned(copies[0])
         if settings.precision is not None:
             refuse_unmixed(copies[0], dtype)
@@ -333,13 +333,13 @@ def fit(
         settings = replace(settings, **{n: v for n, v in chosen.items() if arguments[n] is None})
         with seeded(seed):
             if completed != models:
-                copies = copies_of(builders_of(completed), replicates, given, first, folds)
+                copies = copies_of(builders_of(completed), replicates, guides, first, folds)
         with seeded(seed):
             if isinstance(valid, DefaultShare) and all(s.keeps_last for s in copies[0].stages):
                 valid = None
             rows, held_out, learned_rows = divided_rows(valid, rows, read, weighting, folds)
-        for name, some in (("rows to learn from", rows), ("validation rows", held_out)):
-            refuse_rows(copies[0].stages, some, name, replicates)
+        for name, part in (("rows to learn from", rows), ("validation rows", held_out)):
+            refuse_rows(copies[0].stages, part, name, replicates)
         processes.share(learned_rows, held_out)
         fit_to_rows(copies, learned_rows, seed)
         saved = None
@@ -372,7 +372,7 @@ def _result(
         tuple(c[:WATCHED_ROWS] for c in of_replicate(watched, several, replicate))
         for replicate in range(len(finished))
     ]
-    terms = [one.stages[-1].terms[0] for one in finished]
+    terms = [modules.stages[-1].terms[0] for modules in finished]
     models, guides = [term.model for term in terms], [term.guide for term in terms]
     objective = terms[0].objective
     none: list[str | None] = [None] * len(terms)

@@ -145,13 +145,13 @@ class FitSettings(TrainingOptions):
 
     def states_decay(self, stage: Stage) -> bool:
         """Whether a stage's weight decay is other than the default."""
-        own = stage.optimizer is None and self.optimizer is None
-        return not own or self.weight_decay != WEIGHT_DECAY
+        is_adam = stage.optimizer is None and self.optimizer is None
+        return not is_adam or self.weight_decay != WEIGHT_DECAY
 
     def optimizer_of(self, stage: Stage) -> OptimizerFactory:
         """From parameters to the optimizer of a stage."""
-        if (given := stage.optimizer or self.optimizer) is not None:
-            return given
+        if (chosen := stage.optimizer or self.optimizer) is not None:
+            return chosen
         rate = LEARNING_RATE if self.learning_rate is None else self.learning_rate
         return partial(EagerAdam, lr=at(rate, 0.0), weight_decay=self.weight_decay, fused=True)
 
