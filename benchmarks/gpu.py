@@ -65,7 +65,7 @@ BATCHES = (1_000, 10_000, 65_536)
 STEPS, EPOCHS, WIDTH = 10, 5, 200
 """Steps of an epoch that is timed, epochs, and the networks' width."""
 RECORDED: dict[str, Any] = {"as it is": False, "recorded": "graph", "compiled": True}
-"""Ways of `fit(compile=)`."""
+"""Ways of `TrainingOptions(compile=)`."""
 
 
 def line(**record: Any) -> str:
