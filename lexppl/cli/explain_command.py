@@ -46,8 +46,8 @@ from lexppl.cli.terminal import (
     show_progress,
     warn,
 )
+from lexppl.evaluation.evalx import EvalX, FittedPredictor
 from lexppl.evaluation.folds import Folds
-from lexppl.evaluation.judges import EvalX, FittedPredictor
 from lexppl.evaluation.prediction import BaseRateGain
 from lexppl.explanation import save_posterior
 from lexppl.explanation.explain import explanation_tree

@@ -37,7 +37,7 @@ from lexppl.cli.terminal import show_progress
 from lexppl.data.texts import TextDataset
 from lexppl.evaluation import fit_predictor
 from lexppl.evaluation.effects import revealed_predictions
-from lexppl.evaluation.judges import EvalX, FittedPredictor, fit_evalx
+from lexppl.evaluation.evalx import EvalX, FittedPredictor, fit_evalx
 from lexppl.evaluation.prediction import (
     BaseRateGain,
     base_frequencies,

@@ -53,9 +53,9 @@ from lexppl.cli.terminal import (
     show_progress,
 )
 from lexppl.data.divided_table import DividedTable
+from lexppl.evaluation.evalx import EvalX, FittedPredictor
 from lexppl.evaluation.feature_groups import FeatureGroups
 from lexppl.evaluation.importance import Importance
-from lexppl.evaluation.judges import EvalX, FittedPredictor
 from lexppl.evaluation.penalty_path import HASTY_ROWS
 from lexppl.evaluation.prediction import LEAST_RARE, BaseRateGain, rare_rows
 from lexppl.explanation import selection_table

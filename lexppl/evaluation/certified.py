@@ -17,7 +17,7 @@ from torch import Tensor
 
 from lexppl.argument_checks import finite_float, fraction, int_at_least, int_between
 from lexppl.distributions.sequential_mask import SequentialMask
-from lexppl.evaluation.judges import EvalX
+from lexppl.evaluation.evalx import EvalX
 from lexppl.explanation.names import entry_names, named_rows
 from lexppl.explanation.program_sites import sites_of
 from lexppl.explanation.sampler import draws as draws_of

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from lexppl.argument_checks import finite_float, int_at_least, refuse_not_finite, shaped
 from lexppl.configured import Configured
 from lexppl.data.stratification import stratified_parts
-from lexppl.evaluation.judges import fit_predictor, hard_draws, mask_entries
+from lexppl.evaluation.evalx import fit_predictor, hard_draws, mask_entries
 from lexppl.evaluation.prediction import predictive, rare_rows
 from lexppl.inference import FitResult
 from lexppl.inference.objective.objective import Linear, WarmUp

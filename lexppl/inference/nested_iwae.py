@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from lexppl.argument_checks import finite_float, fraction, int_at_least
 from lexppl.effects import Progress
 from lexppl.inference.estimators.base import GradientEstimator
-from lexppl.inference.estimators.score_function import LeaveOneOut
+from lexppl.inference.estimators.leave_one_out import LeaveOneOut
 from lexppl.inference.objective.bound import BoundSpec
 from lexppl.inference.objective.dependence import refuse_dependent_rows
 from lexppl.inference.objective.objective import Linear, Moving, Objective, Schedule, at, settles

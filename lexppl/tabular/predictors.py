@@ -18,9 +18,9 @@ from torch import Tensor, nn
 
 from lexppl.choices.settings import NETWORK, TREES
 from lexppl.evaluation import fit_evalx, fit_predictor
+from lexppl.evaluation.evalx import EvalX, FittedPredictor
 from lexppl.evaluation.folds import Folds, judged
 from lexppl.evaluation.importance import LEAST_FOUND
-from lexppl.evaluation.judges import EvalX, FittedPredictor
 from lexppl.evaluation.prediction import more_by_errors, predictive, predictive_log_likelihood
 from lexppl.inference import Checkpoints, FitResult, ReplicateData, TrainingOptions
 from lexppl.inference.contexts import seeded

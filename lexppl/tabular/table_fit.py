@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from lexppl.choices.methods import METHODS
 from lexppl.choices.settings import AUTO, AUTO_PREDICTOR, NETWORK, TREES, Regime
 from lexppl.evaluation import penalty_path, plateau
-from lexppl.evaluation.judges import FittedPredictor
+from lexppl.evaluation.evalx import FittedPredictor
 from lexppl.evaluation.penalty_path import HASTY_ROWS, PenaltyPath
 from lexppl.evaluation.prediction import BehindWarning
 from lexppl.inference import (
@@ -45,8 +45,8 @@ from lexppl.models.imputers import imputer_by_dependence
 from lexppl.models.imputers.imputer import repeated_rows
 from lexppl.models.regimes import frozen
 from lexppl.summary import Summarised, Summary
+from lexppl.systems import system_for
 from lexppl.systems.fit_plan import FitPlan
-from lexppl.systems.registry import system_for
 from lexppl.tabular.encoded_rows import MOST_JUDGED, EncodedRows
 from lexppl.tabular.global_posterior import fit_posterior, prior_of
 from lexppl.tabular.missing_values import (

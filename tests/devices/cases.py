@@ -29,8 +29,7 @@ from lexppl.models.imputers import imputer_of
 from lexppl.models.missing import HiddenByNature
 from lexppl.models.predictor import table_predictor
 from lexppl.saving.description import known_parts
-from lexppl.systems import METHODS, cxplain, fit_vaeac, lex
-from lexppl.systems.registry import system_for
+from lexppl.systems import METHODS, cxplain, fit_vaeac, lex, system_for
 from tests.devices.programs import OfMasks, OfWeights
 
 parts = SimpleNamespace(**known_parts())

@@ -35,8 +35,7 @@ from lexppl.inference.training.compiled import disagreement
 from lexppl.inference.training.step import TermGradients
 from lexppl.models import GaussianImputer, SizePenalty
 from lexppl.models.predictor import table_predictor
-from lexppl.systems import METHODS, lex
-from lexppl.systems.registry import system_for
+from lexppl.systems import METHODS, lex, system_for
 from tests.inference.builders import explainer, state_of
 from tests.refusals import refused
 

@@ -52,8 +52,7 @@ from lexppl.models import (
     SizePenalty,
     regime_targets,
 )
-from lexppl.systems import METHODS
-from lexppl.systems.registry import system_for
+from lexppl.systems import METHODS, system_for
 from tests.inference import builders
 from tests.inference.builders import OneLog, Partial, Point, Taking, WithPrior, quick
 from tests.inference.builders import same_models as same

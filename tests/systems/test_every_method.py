@@ -12,8 +12,7 @@ from lexppl.inference import TrainingOptions
 from lexppl.inference.contexts import seeded
 from lexppl.models import Grouping
 from lexppl.models.predictor import table_predictor
-from lexppl.systems import METHODS
-from lexppl.systems.registry import system_for
+from lexppl.systems import METHODS, system_for
 from tests.refusals import refused
 
 ROWS = 120

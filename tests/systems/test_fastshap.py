@@ -15,9 +15,8 @@ from lexppl.inference.contexts import seeded
 from lexppl.inference.objective.program import ParticleProgram
 from lexppl.models import LEX, ConstantImputer, Grouping, MarginalImputer
 from lexppl.models.predictor import table_predictor
-from lexppl.systems import fastshap
+from lexppl.systems import fastshap, system_for
 from lexppl.systems.fastshap import FastSHAP, TeacherTargets
-from lexppl.systems.registry import system_for
 from tests.gradients.enumeration import threshold, z_scores
 from tests.refusals import refusals
 from tests.systems.discrete import interacting, minimise, stages_of

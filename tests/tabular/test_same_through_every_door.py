@@ -26,8 +26,7 @@ from lexppl.inference import Linear, System, TrainingOptions, entropy_unit
 from lexppl.inference.contexts import seeded
 from lexppl.inference.objective.objective import WarmUp
 from lexppl.models import ConstantImputer, Grouping, MarginalImputer, regime_targets
-from lexppl.systems import METHODS
-from lexppl.systems.registry import system_for
+from lexppl.systems import METHODS, system_for
 from lexppl.tabular.predictors import settle_scale
 
 SEED, EPOCHS, DRAWS = 3, 3, 5

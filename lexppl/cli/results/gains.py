@@ -16,9 +16,9 @@ from lexppl.choices.methods import METHODS
 from lexppl.choices.settings import Regime
 from lexppl.cli.results.scores import folds_at, folds_of_judged
 from lexppl.data.divided_table import DividedTable
+from lexppl.evaluation.evalx import FittedPredictor
 from lexppl.evaluation.feature_groups import FeatureGroups
 from lexppl.evaluation.importance import Importance, importance
-from lexppl.evaluation.judges import FittedPredictor
 from lexppl.evaluation.prediction import BaseRateGain, gain_over_base_rate
 from lexppl.explanation import selection_table
 from lexppl.explanation.reading.masks import by_groups

@@ -13,8 +13,8 @@ from torch import Tensor
 from lexppl.choices.settings import NETWORK
 from lexppl.cli.image_text_rows import DividedRows
 from lexppl.data.divided_table import DividedTable
+from lexppl.evaluation.evalx import EvalX, EvalXScores, FittedPredictor
 from lexppl.evaluation.folds import Folds, judged
-from lexppl.evaluation.judges import EvalX, EvalXScores, FittedPredictor
 from lexppl.evaluation.prediction import (
     PredictionScores,
     base_frequencies,

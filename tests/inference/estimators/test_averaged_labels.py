@@ -18,7 +18,7 @@ from lexppl.effects import MASK_KIND, FoldShift, label_expectation
 from lexppl.inference import Enumerate, LeaveOneOut, NestedIWAE, annealed, fit
 from lexppl.inference.contexts import program_settings, seeded
 from lexppl.inference.estimators import score_function
-from lexppl.inference.estimators.score_function import averaged_advantage
+from lexppl.inference.estimators.leave_one_out import averaged_advantage
 from lexppl.inference.objective.bound import BoundSpec, BoundTerms
 from lexppl.inference.objective.program import ParticleProgram
 from lexppl.inference.replicates import Replicates

@@ -14,7 +14,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from lexppl.data import Dataset
-from lexppl.evaluation.judges import (
+from lexppl.evaluation.evalx import (
     EvalX,
     EvalXScores,
     FittedPredictor,
