@@ -280,14 +280,14 @@ def _begin(aside: Path, run: dict[str, Any], overwrite: bool) -> None:
     """Make the folder of a run, or go on in it if it is this run's."""
     note = aside / RUN
     with refused_by_name(note):
-        found = json.loads(note.read_text(encoding="utf-8")) if note.is_file() else None
-        other = [] if found is None else [name for name in run if found.get(name) != run[name]]
+        begun = json.loads(note.read_text(encoding="utf-8")) if note.is_file() else None
+        other = [] if begun is None else [name for name in run if begun.get(name) != run[name]]
     if other and not overwrite:
         raise ValueError(
             f"{str(aside)!r} has chunks of another run, which differs in {', '.join(other)}: make "
             "the same call to go on with it, give another path, or overwrite=True to begin anew"
         )
-    if found is None or other or not (aside / fingerprint(run) / STORE).is_dir():
+    if begun is None or other or not (aside / fingerprint(run) / STORE).is_dir():
         # Chunks without a note may be of another run.
         for path in aside.iterdir():
             remove(path)

@@ -194,7 +194,7 @@ def _fill(arrays: PosteriorArrays, sampler: MaskSampler, first: Args) -> None:
     result, sites, options = sampler.result, sampler.sites, sampler.options
     names = [site.name for site in sites.shared]
     few = slice(0, sampler.rows_at_once(False))
-    given = (first[0][few], None if sampler.rows.y is None or first[1] is None else first[1][few])
+    args = (first[0][few], None if sampler.rows.y is None or first[1] is None else first[1][few])
     for chain, (model, guide) in enumerate(zip(result.models, result.guides, strict=True)):
         fitted = partial(
             FittedProgram,
@@ -207,12 +207,12 @@ def _fill(arrays: PosteriorArrays, sampler: MaskSampler, first: Args) -> None:
         for source in sampler.sources:
             stream = STREAMS.index(source)
             place = (chain, stream) if stream else (chain,)
-            with drawing(_chain_seed(options.seed, *place), given[0].device):
+            with drawing(_chain_seed(options.seed, *place), args[0].device):
                 if source == GIVEN_X:
-                    program = by_guide = fitted(given, from_prior=options.from_prior)
+                    program = by_guide = fitted(args, from_prior=options.from_prior)
                     shared = {PRIOR if options.from_prior else GIVEN_XY: program.shared(names)}
                 elif source == PRIOR:
-                    program = fitted((given[0], None), from_prior=True)
+                    program = fitted((args[0], None), from_prior=True)
                     shared[PRIOR] = program.shared(names)
                     if sampler.rows.y is None:
                         continue
