@@ -71,12 +71,12 @@ class MaskedRows:
 
     def dealt(self, index: Tensor, copies: int, generator: torch.Generator) -> Dealt:
         """Rows with the masks of other rows of `index`, each mask dealt as often."""
-        own = index.repeat(copies)
+        places = index.repeat(copies)
         shuffled = [torch.randperm(len(index), generator=generator) for _ in range(copies)]
         other = index[torch.cat(shuffled).to(index.device)]
-        draw = torch.randint(self.draws, (len(own),), generator=generator).to(index.device)
-        rows = kept_rows(self.x[own], self.masks[draw, other], self.keep[draw, other], False)
-        return Dealt(rows, own)
+        draw = torch.randint(self.draws, (len(places),), generator=generator).to(index.device)
+        rows = kept_rows(self.x[places], self.masks[draw, other], self.keep[draw, other], False)
+        return Dealt(rows, places)
 
 
 @dataclass(frozen=True)
@@ -217,8 +217,8 @@ def encode_meter(
         rest = torch.cat([*blocks[:fold], *blocks[fold + 1 :]])
         result = _fitted(rows, rest, copies, replicates, hidden, seed + fold, options)
         for selected in (0, 1):
-            found = predictive(result, rows.packed(held, bool(selected)), masks=1).double()
-            predicted[:, selected, :, held] = found.reshape(
+            outcomes = predictive(result, rows.packed(held, bool(selected)), masks=1).double()
+            predicted[:, selected, :, held] = outcomes.reshape(
                 replicates, rows.draws, len(held), *rows.outcome
             )
     return _meter(predicted, y, rows, blocks)
@@ -279,20 +279,20 @@ def _fitted(
     chosen = []
     for part, dealt in zip(parts, candidates, strict=True):
         # Rows with masks, and whether each was selected for its row: as many of both kinds.
-        own = rows.packed(part, False)
-        count = min(len(own), len(dealt.rows))
-        y = torch.tensor([1, 0], device=own.device).repeat_interleave(count)
-        chosen.append((torch.cat([own[:count], dealt.rows[:count]]), y))
-    one = {**options, "replicates": 1}
-    judge = fit_predictor(chosen[0], valid=chosen[1], hidden=hidden, seed=seed, **one)
+        selected = rows.packed(part, False)
+        count = min(len(selected), len(dealt.rows))
+        y = torch.tensor([1, 0], device=selected.device).repeat_interleave(count)
+        chosen.append((torch.cat([selected[:count], dealt.rows[:count]]), y))
+    of_judge = {**options, "replicates": 1}
+    judge = fit_predictor(chosen[0], valid=chosen[1], hidden=hidden, seed=seed, **of_judge)
     joined, weights = [], []
     for part, dealt in zip(parts, candidates, strict=True):
         p = judge.predict(dealt.rows)[:, 1].double().clamp(1e-6, 1.0 - 1e-6)
-        kept = dealt.likely(p / (1.0 - p), copies * len(part), generator)
-        both = torch.cat([rows.packed(part, True), kept.rows])
-        y = torch.cat([rows.y[part].repeat(rows.draws), rows.y[kept.of]])
+        likely = dealt.likely(p / (1.0 - p), copies * len(part), generator)
+        both = torch.cat([rows.packed(part, True), likely.rows])
+        y = torch.cat([rows.y[part].repeat(rows.draws), rows.y[likely.of]])
         # The two kinds count alike, however many there are of each.
-        sizes = torch.tensor([rows.draws * len(part), len(kept.of)], device=both.device)
+        sizes = torch.tensor([rows.draws * len(part), len(likely.of)], device=both.device)
         joined.append((both, y))
         weights.append((len(both) / (2.0 * sizes.to(both.dtype))).repeat_interleave(sizes))
     outputs = 1 if rows.classes is None else rows.classes

@@ -271,10 +271,10 @@ class EvalX:
         """How well y is predicted from what masks `(L, N, G)` or `(N, G)` keep: figures of each
         draw over all rows `(N, *event)`, of no fit, averaged over the draws."""
         predictions, likelihoods = self.outcomes(x, y, masks, imputations=imputations, seed=seed)
-        each = [prediction_scores(drawn, y) for drawn in predictions]
+        by_draw = [prediction_scores(drawn, y) for drawn in predictions]
         means: dict[str, float | None] = {}
         for name in SCORES:
-            known = [value for s in each if (value := getattr(s, name)) is not None]
+            known = [value for s in by_draw if (value := getattr(s, name)) is not None]
             means[name] = sum(known) / len(known) if known else None
         return EvalXScores(
             **means,
@@ -303,9 +303,9 @@ class EvalX:
             return lambda site: draws[:, rows] if site.name == MASK else None
 
         args = (x,) if y is None else (x, y)
-        found = read_runs(alone, args, read, len(draws), imputations, seed, forced=forced)
-        found = {name: value[0].movedim(1, 0) for name, value in found.items()}
-        return found["predictions"], found.get("likelihoods", draws.new_zeros(len(draws), 0))
+        outcomes = read_runs(alone, args, read, len(draws), imputations, seed, forced=forced)
+        outcomes = {name: value[0].movedim(1, 0) for name, value in outcomes.items()}
+        return outcomes["predictions"], outcomes.get("likelihoods", draws.new_zeros(len(draws), 0))
 
 
 def fit_evalx(

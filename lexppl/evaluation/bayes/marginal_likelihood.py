@@ -56,15 +56,15 @@ def bridge(
     normal = torch.distributions.MultivariateNormal(mean, scale_tril=root)
     with seeded(seed):
         proposed = normal.sample((draws,))
-    own = second.flatten(0, 1)
-    at_own = density(own).double() - normal.log_prob(own.double())
+    drawn = second.flatten(0, 1)
+    at_drawn = density(drawn).double() - normal.log_prob(drawn.double())
     at_proposed = density(proposed.to(samples.dtype)).double() - normal.log_prob(proposed)
-    if not bool(at_own.isfinite().all()):
+    if not bool(at_drawn.isfinite().all()):
         raise FloatingPointError("the density is not finite at some of the posterior's draws")
     at_proposed = torch.where(at_proposed.isnan(), -torch.inf, at_proposed)
-    shift = float(at_own.median())
-    l_own, l_new = (at_own - shift).numpy(), (at_proposed - shift).numpy()
-    effective = _effective((at_own - shift).reshape(second.shape[:2]).numpy())
+    shift = float(at_drawn.median())
+    l_own, l_new = (at_drawn - shift).numpy(), (at_proposed - shift).numpy()
+    effective = _effective((at_drawn - shift).reshape(second.shape[:2]).numpy())
     share = effective / (effective + draws)
     log_1, log_2 = math.log(share), math.log(1 - share)
     log_r = 0.0

@@ -286,9 +286,9 @@ def row_log_likelihood(
         if masks == math.inf and tree is not None:
             _, first, _ = _first_run(model, x, y, at)
             particles = len(MaskList(first, tree, DEFAULT_LIMIT))
-        found = _at_all(at_draw, samples, len(x) * imputations * particles)
-        refuse_nan(found)
-        return found
+        likelihood = _at_all(at_draw, samples, len(x) * imputations * particles)
+        refuse_nan(likelihood)
+        return likelihood
 
 
 TREES = 64  # Draws of the latents that rows share at which a program's plates are looked at
@@ -316,7 +316,7 @@ def _same_tree(
 def log_prior(model: Callable[..., Any], x: Tensor, y: Tensor, samples: Samples) -> Tensor:
     """log p(θ_s), `(S,)`, in nats, of a program and a few of its rows."""
 
-    def one(shared: Mapping[str, Tensor]) -> Tensor:
+    def of_draw(shared: Mapping[str, Tensor]) -> Tensor:
         program = pyro.poutine.condition(weights_first(model), data=dict(shared))
         sites = sites_of_run(program, (x[:1], y[:1]))
         outside = [n for n, site in sites.items() if not (site.in_particles or site.observed)]
@@ -333,7 +333,7 @@ def log_prior(model: Callable[..., Any], x: Tensor, y: Tensor, samples: Samples)
 
     keep_parameters_local(model)
     with drawing(0, x.device):
-        return _at_all(one, samples, 1)
+        return _at_all(of_draw, samples, 1)
 
 
 def log_joint(
