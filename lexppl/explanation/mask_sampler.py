@@ -242,7 +242,7 @@ class MaskSampler:
             return self._weighed(program, (x, y if source == GIVEN_XY else None))
         if source == GUIDE:
             runs_of_guide = program.guided((x, None))
-            of_guide = partial(draws_given_x, described=self.sites.guided, kept=self.draws)
+            of_guide = partial(draws_given_x, described=self.sites.guided, most=self.draws)
             return together([of_guide(run) for run in runs_of_guide])
         if self.draws == 0:
             means = mask_means(program, x, sites, self.agree, chain)

@@ -324,9 +324,9 @@ class PosteriorArrays:
         if self._sampler.are_sampled:
             return "mean of the draws"
         if self._sampler.are_weighed(source):
-            given = ["x", *sorted(self._sites.beside - {"x"})]
+            conditions = ["x", *sorted(self._sites.beside - {"x"})]
             origin = WEIGHTED if self._sampler.listed is None else LISTED
-            return origin.format(", ".join(given + ["y"] * (source == named.GIVEN_XY)))
+            return origin.format(", ".join(conditions + ["y"] * (source == named.GIVEN_XY)))
         if not site.states_mean:
             return "mean of the draws"
         return GUIDED if source == named.GUIDE else STATED
