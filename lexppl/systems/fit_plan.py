@@ -150,18 +150,18 @@ def plan_for(
     (range of λ: 3000, and 350 √(N / 1100) (G / 30)^2.5, factors at least 1). `in_folds`: each
     replicate leaves one part in R of the rows out.
     """
-    known, given = METHODS[method], check_settings(method, **settings)
-    k, penalty, imputer = (given.get(name) for name in ("k", "penalty", "imputer"))
+    known, checked = METHODS[method], check_settings(method, **settings)
+    k, penalty, imputer = (checked.get(name) for name in ("k", "penalty", "imputer"))
     every = k is None and penalty != 0 and chooses_penalty(method)
     every &= posterior is None and not one_penalty
-    learned = rows - rows / given.get("replicates", 1) * in_folds
+    learned = rows - rows / checked.get("replicates", 1) * in_folds
     few = rows < FEW_ROWS or (every and learned < MANY_ROWS)
-    kind = _predictor_kind(given.pop("predictor", NETWORK), imputer, regime)
+    kind = _predictor_kind(checked.pop("predictor", NETWORK), imputer, regime)
     usual = "gap" if kind == TREES else usual_imputer(known)
     if posterior is not None and posterior.inference is not None:
         # So that the likelihood is a finite sum over masks.
         usual = "constant"
-    size = _batch_size(given.pop("batch_size", None), rows, every)
+    size = _batch_size(checked.pop("batch_size", None), rows, every)
     unit = finite_float("unit", unit, above=0.0) if known.takes("unit") else 1.0
     noisy = 1.0 if regime.post_hoc else max(1.0, math.sqrt(NOISE_BITS / (learned * unit)))
     usual_penalty = PENALTY * unit * noisy
@@ -177,7 +177,7 @@ def plan_for(
         "learning_rate": EVERY_PENALTY_RATE if every else LEARNING_RATE,
         "replicates": 1,
         "seed": 0,
-        **given,
+        **checked,
         "k": kept_entries(method, k, entries),
         "penalty": penalty,
     }
@@ -186,7 +186,7 @@ def plan_for(
     return FitPlan(
         method=method,
         batch_size=size,
-        rate_given="learning_rate" in given,
+        rate_given="learning_rate" in checked,
         regime=regime,
         # Of F predictors a row's loss is 1/F of each one's: the same decay weighs F times as much.
         weight_decay=decay * unit * 2.0 / max(2, values["folds"] or 0),
@@ -200,11 +200,11 @@ def plan_for(
     )
 
 
-def _batch_size(given: int | None, rows: int, every: bool) -> int:
+def _batch_size(asked: int | None, rows: int, every: bool) -> int:
     """Rows of a batch; one more where the last batch would have a single row, which batch norm
     refuses."""
     largest = EVERY_PENALTY_BATCH if every else LARGEST_BATCH
-    size = min(given or math.ceil(min(largest, rows / BATCHES_AN_EPOCH)), rows)
+    size = min(asked or math.ceil(min(largest, rows / BATCHES_AN_EPOCH)), rows)
     while rows % size == 1 % size and size < rows:
         size += 1
     return size
@@ -254,6 +254,6 @@ def kept_entries(method: str, k: int | None, entries: int) -> int | None:
 
 def _range(usual: float, penalty: Any, entries: int) -> tuple[float, float, float]:
     """Ends and middle of the range of λ, which includes a given λ."""
-    given = usual if penalty == AUTO else float(penalty)
+    asked = usual if penalty == AUTO else float(penalty)
     lowest = PATH[0] * usual * min(1.0, PATH_ENTRIES / entries) ** 2
-    return min(lowest, given), usual, max(PATH[-1] * usual, given)
+    return min(lowest, asked), usual, max(PATH[-1] * usual, asked)
