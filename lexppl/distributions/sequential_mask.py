@@ -192,7 +192,7 @@ class SequentialMask(TorchDistribution):
         if last is None or value is not last.value or not torch.is_grad_enabled():
             self._last = None
             return None
-        remembered = last.kept.pop(what, None)
+        remembered = last.answers.pop(what, None)
         return remembered if value._version == last.version else None
 
     def _along(self, value: Tensor) -> tuple[Tensor, list[_Step]]:
@@ -372,7 +372,7 @@ class _Drawn:
 
     value: Tensor
     version: int
-    kept: dict[str, Any]
+    answers: dict[str, Any]
 
 
 def _at(choice: Tensor, chosen: Tensor) -> Tensor:

@@ -33,10 +33,10 @@ RESPONSE = "y"
 
 @dataclass(frozen=True, eq=False)
 class ProgramParts:
-    """A program with fixed parameters, as given, and a system's guide, objective and stage."""
+    """A program with fixed parameters, the original, and a system's guide, objective and stage."""
 
     model: Callable[..., Any]
-    given: Callable[..., Any]
+    original: Callable[..., Any]
     guide: Any = None
     objective: Any = None
     stage: Stage | None = None
@@ -165,7 +165,7 @@ class GuideFits:
             raise ValueError("GuideFits needs a guide of global latents, as GuideFits(AutoNormal)")
         # Before the fits, which have a copy of the program: a guide may hold the program itself.
         with seeded(seeds[0]), program_settings(validate=False):
-            set_up_guides([guide], [parts.given], (x, ys[0]))
+            set_up_guides([guide], [parts.original], (x, ys[0]))
         options = {"progress": False, **self.options}
         if parts.objective is not None:
             options.setdefault("objective", parts.objective)
