@@ -15,31 +15,20 @@ import pandas as pd
 from torch import Tensor
 
 from lexppl.arviz_compatibility import Posterior
-from lexppl.cli.fit_warnings import collapse_messages, learned_messages
-from lexppl.cli.options.plan_options import device_of
-from lexppl.cli.report.page import write_report
-from lexppl.cli.report.printed import print_report
-from lexppl.cli.results.scores import (
-    JUDGED_DRAWS,
-    PREDICTED_MASKS,
-    Judgement,
-    ScoreRow,
-    judge_base_rate,
-    judge_by_evalx,
-    judge_explainer,
-    score_full,
-)
-from lexppl.cli.results.single_rows import ExplainedRow, write_lines
-from lexppl.cli.terminal import (
+from lexppl.choices.files import (
     DIGITS,
     EXPLAINER,
     IMPORTANCE,
-    INTERRUPTED,
     MODEL,
     OUTPUTS,
     POSTERIOR,
     REPORT,
     ROWS,
+)
+from lexppl.cli.options.plan_options import device_of
+from lexppl.cli.printed import print_report
+from lexppl.cli.terminal import (
+    INTERRUPTED,
     deferred_interrupts,
     progress_of,
     short_warnings,
@@ -53,6 +42,19 @@ from lexppl.explanation import save_posterior
 from lexppl.explanation.explain import explanation_tree
 from lexppl.explanation.reading.modes import with_modes
 from lexppl.inference import Checkpoints, FitResult
+from lexppl.report.fit_warnings import collapse_messages, learned_messages
+from lexppl.report.page import write_report
+from lexppl.report.results.scores import (
+    JUDGED_DRAWS,
+    PREDICTED_MASKS,
+    Judgement,
+    ScoreRow,
+    judge_base_rate,
+    judge_by_evalx,
+    judge_explainer,
+    score_full,
+)
+from lexppl.report.results.single_rows import ExplainedRow, write_lines
 from lexppl.saving import save
 from lexppl.sealed_files import is_full_disk, output_folder
 from lexppl.systems.fit_plan import FitPlan

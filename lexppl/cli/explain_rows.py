@@ -18,7 +18,6 @@ from lexppl.choices.imputers import OF_WORDS
 from lexppl.choices.methods import METHODS
 from lexppl.choices.settings import usual_imputer
 from lexppl.cli.explain_command import ExplainRun, lines_of, write_tables
-from lexppl.cli.fit_warnings import behind_message, early_message
 from lexppl.cli.image_text_rows import (
     DividedRows,
     Part,
@@ -29,10 +28,6 @@ from lexppl.cli.image_text_rows import (
 )
 from lexppl.cli.options.checks import TEXTS, kind_of_data
 from lexppl.cli.options.plan_options import typed_settings
-from lexppl.cli.report.data import RowsReport
-from lexppl.cli.results.scores import Judgement
-from lexppl.cli.results.single_rows import ExplainedRow, default_rows, explained_row
-from lexppl.cli.results.words import WordFindings, found_words, word_table
 from lexppl.cli.terminal import show_progress
 from lexppl.data.texts import TextDataset
 from lexppl.evaluation import fit_predictor
@@ -53,6 +48,11 @@ from lexppl.models.architectures.base import Architecture
 from lexppl.models.architectures.images import ImageArchitecture
 from lexppl.models.architectures.texts import TextArchitecture
 from lexppl.models.imputers import imputer_of
+from lexppl.report.data import RowsReport
+from lexppl.report.fit_warnings import behind_message, early_message
+from lexppl.report.results.scores import Judgement
+from lexppl.report.results.single_rows import ExplainedRow, default_rows, explained_row
+from lexppl.report.results.words import WordFindings, found_words, word_table
 from lexppl.summary import counted
 from lexppl.systems.fit_plan import FitPlan, plan_for
 from lexppl.tabular.table_fit import method_system

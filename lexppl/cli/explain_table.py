@@ -16,43 +16,17 @@ import torch
 from torch import Tensor
 
 from lexppl.arviz_compatibility import Posterior
+from lexppl.choices.files import CERTIFIED, DIGITS, DIRECTIONS, ENCODING, GROUPS, PATH
 from lexppl.choices.methods import METHODS
 from lexppl.choices.settings import AUTO, NETWORK, TREES, USUAL_PREDICTOR, Regime, chooses_penalty
-from lexppl.cli import fit_warnings
 from lexppl.cli.black_box_file import asked_black_box, black_box_targets, load_black_box
 from lexppl.cli.explain_command import ExplainRun, lines_of, write_tables
+from lexppl.cli.first_answer import first_answer
 from lexppl.cli.options.checks import check_row_numbers, regime_of
 from lexppl.cli.options.plan_options import groups_of, plan_of
-from lexppl.cli.report.data import TableReport
-from lexppl.cli.results import scores
-from lexppl.cli.results.certified_rows import certified_rows
-from lexppl.cli.results.encoded_choice import EncodedChoice, encoded_choice
-from lexppl.cli.results.first_answer import first_answer
-from lexppl.cli.results.gains import (
-    FittedTable,
-    JudgedGains,
-    judge_gains,
-    judge_learning,
-    measured_first,
-    measured_importance,
-    measured_rows,
-)
-from lexppl.cli.results.penalties import AllPenalties, at_each_penalty
-from lexppl.cli.results.scores import Judgement, ScoreRow
-from lexppl.cli.results.single_rows import Details, add_row_values, details_of
-from lexppl.cli.table_rows import capped, read_source
-from lexppl.cli.terminal import (
-    CERTIFIED,
-    DIGITS,
-    DIRECTIONS,
-    ENCODING,
-    GROUPS,
-    PATH,
-    UsageError,
-    one_thread,
-    show_progress,
-)
-from lexppl.data.divided_table import DividedTable
+from lexppl.cli.table_rows import read_source
+from lexppl.cli.terminal import UsageError, one_thread, show_progress
+from lexppl.data.divided_table import DividedTable, capped
 from lexppl.evaluation.feature_groups import FeatureGroups
 from lexppl.evaluation.importance import Importance
 from lexppl.evaluation.judges import EvalX, FittedPredictor
@@ -63,6 +37,23 @@ from lexppl.explanation.reading.masks import PROBABILITY, kind_of, masks_of
 from lexppl.inference import entropy_unit
 from lexppl.models import Grouping
 from lexppl.models.black_box import BlackBox
+from lexppl.report import fit_warnings
+from lexppl.report.data import TableReport
+from lexppl.report.results import scores
+from lexppl.report.results.certified_rows import certified_rows
+from lexppl.report.results.encoded_choice import EncodedChoice, encoded_choice
+from lexppl.report.results.gains import (
+    FittedTable,
+    JudgedGains,
+    judge_gains,
+    judge_learning,
+    measured_first,
+    measured_importance,
+    measured_rows,
+)
+from lexppl.report.results.penalties import AllPenalties, at_each_penalty
+from lexppl.report.results.scores import Judgement, ScoreRow
+from lexppl.report.results.single_rows import Details, add_row_values, details_of
 from lexppl.sealed_files import refuse_without_space
 from lexppl.summary import counted
 from lexppl.systems.fit_plan import FEW_ROWS, FitPlan

@@ -105,6 +105,15 @@ class FitPlan:
         }
 
     @property
+    def law(self) -> str:
+        """Distribution of the masks, in words."""
+        if self.k is not None:
+            return f"exactly {self.k} of the features in each row"
+        if self.penalty is None:
+            return "all features of a row, each to a share of its own"
+        return f"as many features as are worth {self.penalty:.3g} nats each"
+
+    @property
     def path(self) -> tuple[float, ...]:
         """Candidate penalties of "auto", in nats."""
         lowest = () if self.penalties is None else self.penalties[:1]

@@ -10,11 +10,11 @@ import pytest
 import torch
 
 import lexppl
-from lexppl.cli.results.scores import PREDICTED_MASKS
 from lexppl.data import TableEncoding
 from lexppl.data.divided_table import divided_frame
 from lexppl.evaluation.prediction import predictive
 from lexppl.explanation import explain, mask_means
+from lexppl.report.results.scores import PREDICTED_MASKS
 from tests.cli.accessibility import keyboard
 from tests.cli.tables import explained, numbers, page_of, people
 

@@ -7,13 +7,13 @@ import torch
 from torch import nn
 
 from lexppl.cli import main
-from lexppl.cli.results.encoded_choice import LEAST_ROWS, QUESTION, EncodedChoice, encoded_choice
-from lexppl.cli.results.gains import FittedTable
 from lexppl.data.divided_table import divided_frame
 from lexppl.evaluation.encode_meter import EncodeMeter
 from lexppl.evaluation.feature_groups import FeatureGroups
 from lexppl.evaluation.prediction import LEAST_RARE
 from lexppl.models import BernoulliSelector
+from lexppl.report.results.encoded_choice import LEAST_ROWS, QUESTION, EncodedChoice, encoded_choice
+from lexppl.report.results.gains import FittedTable
 from lexppl.systems.fit_plan import plan_for
 from lexppl.tabular.encoded_rows import EncodedRows
 from lexppl.tabular.table_fit import fit_table

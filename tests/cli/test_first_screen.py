@@ -8,11 +8,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lexppl.cli.report.sentences import FirstScreen, _of_words
-from lexppl.cli.results.scores import BASE, EXPLAINER, FULL, ScoreRow
-from lexppl.cli.results.words import WordFindings
 from lexppl.explanation.reading.modes import Alternative
 from lexppl.explanation.reading.sentences import ReadGroup, groups_read, html, plain, share_of
+from lexppl.report.results.scores import BASE, EXPLAINER, FULL, ScoreRow
+from lexppl.report.results.words import WordFindings
+from lexppl.report.sentences import FirstScreen, _of_words
 
 
 def scored(who, size, right, rows=200, name="accuracy", wrong=None):

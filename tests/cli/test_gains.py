@@ -129,7 +129,7 @@ def test_masks_of_a_fold_keep_what_the_rows_outside_it_show(judged, tmp_path, ca
 
 
 def test_of_many_groups_those_kept_most_are_measured(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr("lexppl.cli.results.gains.MOST_SETS", 5)
+    monkeypatch.setattr("lexppl.report.results.gains.MOST_SETS", 5)
     table, page = ran(tmp_path / "r", written(people(200), tmp_path), *FIXED)
     measured = table["gain"].notna()
     kept = table["selection_probability"]
@@ -176,7 +176,7 @@ def test_another_rate_is_refused(option, rate, tmp_path, capsys):
 
 
 def test_gains_are_of_no_more_rows_than_stated(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("lexppl.cli.results.gains.GAIN_ROWS", 60)
+    monkeypatch.setattr("lexppl.report.results.gains.GAIN_ROWS", 60)
     table, _ = ran(tmp_path / "r", written(people(), tmp_path), *FIXED)
     assert "other rows than those that they judge, 60 in all" in flat(capsys)
     assert table["gain"].notna().all()

@@ -11,18 +11,18 @@ from markupsafe import Markup
 from matplotlib.image import imread
 
 from lexppl.arviz_compatibility import group_of, posterior_of
-from lexppl.cli.report.data import MOST_CLASSES, shown_rows
-from lexppl.cli.report.image_text_parts import (
+from lexppl.explanation.reading.rows import RowOutcome
+from lexppl.plots.images import as_colours, tinted
+from lexppl.plots.texts import STRONGEST
+from lexppl.report.data import MOST_CLASSES, shown_rows
+from lexppl.report.image_text_parts import (
     LARGEST,
     image_parts,
     png_uri,
     text_parts,
     tile,
 )
-from lexppl.cli.report.page import HEAD, rendered
-from lexppl.explanation.reading.rows import RowOutcome
-from lexppl.plots.images import as_colours, tinted
-from lexppl.plots.texts import STRONGEST
+from lexppl.report.page import HEAD, rendered
 from tests.cli.accessibility import LIGHT, checked
 from tests.plots.image_posteriors import image_posterior
 from tests.plots.test_plots import random_posterior

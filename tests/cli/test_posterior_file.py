@@ -9,8 +9,8 @@ import pytest
 
 from lexppl.arviz_compatibility import group_names, group_of
 from lexppl.cli import main
-from lexppl.cli.results.scores import Judgement
-from lexppl.cli.results.single_rows import Details
+from lexppl.report.results.scores import Judgement
+from lexppl.report.results.single_rows import Details
 from tests.cli.tables import numbers, people, written
 
 QUICK = ["--epochs", "3", "--replicates", "2", "--draws", "30", "--quiet"]

@@ -14,7 +14,6 @@ import torch
 
 from lexppl import ExplainerClassifier, ExplainerRegressor, explain, fit
 from lexppl.cli import main
-from lexppl.cli.results.scores import Judgement
 from lexppl.data import TableEncoding
 from lexppl.data.columns import CategoricalColumn, NumericColumn
 from lexppl.data.encoding import TargetColumn
@@ -26,6 +25,7 @@ from lexppl.inference import Linear, System, entropy_unit
 from lexppl.inference.contexts import seeded
 from lexppl.inference.objective.objective import WarmUp
 from lexppl.models import ConstantImputer, Grouping, MarginalImputer, regime_targets
+from lexppl.report.results.scores import Judgement
 from lexppl.systems import METHODS
 from lexppl.systems.registry import system_for
 from lexppl.tabular.predictors import settle_scale

@@ -93,15 +93,6 @@ def takes_missing(options: argparse.Namespace) -> bool:
     return draws_missing and regime_of(options).learns_predictor
 
 
-def law_of(plan: FitPlan) -> str:
-    """Distribution of the masks, in words."""
-    if plan.k is not None:
-        return f"exactly {plan.k} of the features in each row"
-    if plan.penalty is None:
-        return "all features of a row, each to a share of its own"
-    return f"as many features as are worth {plan.penalty:.3g} nats each"
-
-
 def device_of(name: str) -> torch.device:
     """The device of a name.
 

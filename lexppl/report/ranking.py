@@ -8,11 +8,12 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
-from lexppl.cli.report.data import TableReport
 from lexppl.explanation.reading.masks import PROBABILITY, ImportanceKind
 from lexppl.explanation.reading.sentences import share_of
+from lexppl.report.data import Report, TableReport
 from lexppl.summary import number_text
 
+WORD_HEAD = ("word", "alone", "beyond others", "in texts", "share kept", "mostly in")
 INTERVAL, RANGE = "95 % interval", "range of fits"
 SHOWN_MEMBERS = 3  # Members of a group that have a line
 REACH = 1.5  # Longest interval drawn, in lengths of the longest bar
@@ -241,3 +242,39 @@ def _cell(lines: pd.DataFrame) -> str:
         return "–"
     arrow = "↑" if value >= CLEAR else "↓" if value <= -CLEAR else "~"
     return f"{arrow}\u00a0{value:+.2f}".replace("-", "−")
+
+
+def ranking_title(report: Report) -> str:
+    """Title of the ranking."""
+    meaning = report.kind.meaning
+    if isinstance(report, TableReport):
+        what = f"Ranked features: {meaning}"
+        if report.gains is not None:
+            what = (
+                f"Ranked groups of features: gain, and what they say alone, in nats, and {meaning}"
+            )
+        return f"{what}, mean over held-out rows"
+    source = report.source
+    if (words := report.words) is not None:
+        count = int(words.table["found"].sum())
+        found = f"the first {count} are found" if count > 1 else "the first is found"
+        return (
+            f"Words by what they say of {source.data.target_name} in {words.texts:,} texts, in "
+            f"nats a text; {found if count else 'none is found'}"
+        )
+    meaning = meaning.replace("the feature", "it")
+    return f"Ranked {source.data.entries}, by {meaning}, mean over held-out images"
+
+
+def word_cells(ranking: pd.DataFrame) -> list[list[str]]:
+    """Words as cells of a table."""
+    return [
+        [
+            str(word),
+            *("–" if pd.isna(line[name]) else f"{line[name]:z.4f}" for name in ("first", "last")),
+            str(line["texts"]),
+            "–" if pd.isna(line["share"]) else f"{line['share']:.2f}",
+            str(line["mostly_in"]) if line["found"] else "–",
+        ]
+        for word, line in ranking.iterrows()
+    ]

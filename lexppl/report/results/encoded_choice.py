@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from lexppl.choices.methods import METHODS
-from lexppl.cli.results.gains import FittedTable
-from lexppl.cli.results.scores import folds_of_judged
 from lexppl.evaluation.encode_meter import LEAST, EncodeMeter, encode_meter
 from lexppl.evaluation.prediction import LEAST_RARE, base_density, base_frequencies, rare_rows
 from lexppl.explanation.explain import explanation_tree
 from lexppl.explanation.reading.masks import PROBABILITY, kind_of, mask_means, masks_of
 from lexppl.models import Grouping
+from lexppl.report.results.gains import FittedTable
+from lexppl.report.results.scores import folds_of_judged
 from lexppl.tabular.encoded_rows import markers_in
 
 QUESTION = "Does the choice of features encode the answer?"

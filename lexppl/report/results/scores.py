@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lexppl.choices.settings import NETWORK
-from lexppl.cli.image_text_rows import DividedRows
 from lexppl.data.divided_table import DividedTable
 from lexppl.evaluation.folds import Folds, judged
 from lexppl.evaluation.judges import EvalX, EvalXScores, FittedPredictor
@@ -28,6 +27,7 @@ from lexppl.evaluation.prediction import (
 from lexppl.explanation.explain import explanation_tree
 from lexppl.explanation.reading.masks import PROBABILITY, kind_of, mask_means, masks_of
 from lexppl.inference import FitResult
+from lexppl.report.divided_rows import DividedRows
 from lexppl.summary import number_text
 from lexppl.tabular.predictors import WORDS
 

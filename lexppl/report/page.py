@@ -14,42 +14,43 @@ from markupsafe import Markup
 
 from lexppl.choices.methods import METHODS
 from lexppl.choices.settings import NETWORK
-from lexppl.cli.image_text_rows import written_words
-from lexppl.cli.options.plan_options import law_of
-from lexppl.cli.report.charts import (
+from lexppl.data.texts import TextDataset
+from lexppl.evaluation.effects import LEAST_KEPT
+from lexppl.evaluation.penalty_path import WITHIN
+from lexppl.explanation.reading.masks import PROBABILITY, masks_of
+from lexppl.explanation.reading.sentences import html
+from lexppl.report.charts import (
     SHOWN_ROWS,
     dependence_figures,
     dial_figure,
     history_figure,
     rows_figures,
 )
-from lexppl.cli.report.data import Report, RowsReport, TableReport
-from lexppl.cli.report.dial import dial_data
-from lexppl.cli.report.image_text_parts import image_parts, text_parts
-from lexppl.cli.report.printed import WORD_HEAD, ranking_title, word_cells
-from lexppl.cli.report.ranking import (
+from lexppl.report.data import Report, RowsReport, TableReport
+from lexppl.report.dial import dial_data
+from lexppl.report.divided_rows import written_words
+from lexppl.report.image_text_parts import image_parts, text_parts
+from lexppl.report.ranking import (
     CLEAR,
     INTERVAL,
     RANGE,
+    WORD_HEAD,
     class_table,
     direction_target,
     ranking_bars,
+    ranking_title,
+    word_cells,
 )
-from lexppl.cli.report.sentences import (
+from lexppl.report.results.encoded_choice import QUESTION
+from lexppl.report.results.scores import score_cells
+from lexppl.report.results.single_rows import row_block
+from lexppl.report.sentences import (
     consistency,
     draws_text,
     first_screen,
     gain_meaning,
     posterior_meaning,
 )
-from lexppl.cli.results.encoded_choice import QUESTION
-from lexppl.cli.results.scores import score_cells
-from lexppl.cli.results.single_rows import row_block
-from lexppl.data.texts import TextDataset
-from lexppl.evaluation.effects import LEAST_KEPT
-from lexppl.evaluation.penalty_path import WITHIN
-from lexppl.explanation.reading.masks import PROBABILITY, masks_of
-from lexppl.explanation.reading.sentences import html
 from lexppl.summary import counted
 from lexppl.systems.fit_plan import FitPlan
 
@@ -73,7 +74,7 @@ VERSIONS = ("lexppl", "torch", "pyro-ppl", "numpy", "scikit-learn", "arviz")
 
 def rendered(*parts: str, **context: Any) -> Markup:
     """Files of `templates` one after another, filled with the context, escaped."""
-    loader = jinja2.PackageLoader("lexppl.cli.report")
+    loader = jinja2.PackageLoader("lexppl.report")
     environment = jinja2.Environment(
         loader=loader, autoescape=True, undefined=jinja2.StrictUndefined
     )
@@ -130,7 +131,7 @@ def _of_table(report: TableReport) -> dict[str, Any]:
         "consistency": consistency(report),
         "span": RANGE if in_folds else INTERVAL,
         "in_folds": in_folds,
-        "law": law_of(plan),
+        "law": plan.law,
         "method": METHODS[plan.method].summary,
         "posterior_meaning": plan.posterior and posterior_meaning(report),
         "gains": gains is not None,

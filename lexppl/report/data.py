@@ -15,19 +15,10 @@ import pandas as pd
 from scipy.stats import t
 
 from lexppl.arviz_compatibility import Posterior
+from lexppl.choices.files import EXPLAINER, MEANINGS, REPORT
 from lexppl.choices.imputers import data_held_by, hidden_by, image_imputers
 from lexppl.choices.methods import METHODS
 from lexppl.choices.settings import NETWORK, Regime
-from lexppl.cli.image_text_rows import DividedRows
-from lexppl.cli.options.plan_options import law_of
-from lexppl.cli.results.certified_rows import CertifiedRows
-from lexppl.cli.results.encoded_choice import EncodedChoice
-from lexppl.cli.results.gains import JudgedGains
-from lexppl.cli.results.penalties import AllPenalties
-from lexppl.cli.results.scores import Judgement
-from lexppl.cli.results.single_rows import Details, ExplainedRow
-from lexppl.cli.results.words import WordFindings
-from lexppl.cli.terminal import EXPLAINER, MEANINGS, REPORT
 from lexppl.data.divided_table import DividedTable
 from lexppl.evaluation.penalty_path import PenaltyPath
 from lexppl.evaluation.prediction import BaseRateGain
@@ -43,6 +34,14 @@ from lexppl.explanation.reading.masks import (
 from lexppl.explanation.reading.picture_values import evenly
 from lexppl.explanation.reading.rows import RowOutcome
 from lexppl.inference import FitResult
+from lexppl.report.divided_rows import DividedRows
+from lexppl.report.results.certified_rows import CertifiedRows
+from lexppl.report.results.encoded_choice import EncodedChoice
+from lexppl.report.results.gains import JudgedGains
+from lexppl.report.results.penalties import AllPenalties
+from lexppl.report.results.scores import Judgement
+from lexppl.report.results.single_rows import Details, ExplainedRow
+from lexppl.report.results.words import WordFindings
 from lexppl.summary import counted
 from lexppl.systems.fit_plan import FitPlan
 from lexppl.tabular.predictors import WORDS
@@ -153,7 +152,7 @@ class TableReport(CommonReport):
         """What the explainer does with a row's features, in words."""
         if self.kind is PROBABILITY:
             among = ", of those that the rows of other folds show to matter" * self.limited
-            return f"keeps {law_of(self.plan)}{', from the data' * (self.path is not None)}{among}"
+            return f"keeps {self.plan.law}{', from the data' * (self.path is not None)}{among}"
         return DOES[self.kind].format("feature")
 
     @property

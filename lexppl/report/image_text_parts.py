@@ -14,7 +14,6 @@ from matplotlib.image import imsave
 from numpy.typing import NDArray
 
 from lexppl.arviz_compatibility import Posterior
-from lexppl.cli.report.data import RowGroup, shown_rows
 from lexppl.explanation.reading.masks import (
     ATTRIBUTION,
     PROBABILITY,
@@ -32,6 +31,7 @@ from lexppl.plots.images import (
     widest_of,
 )
 from lexppl.plots.texts import highlighted_text
+from lexppl.report.data import RowGroup, shown_rows
 
 LARGEST = 224  # Longest side in pixels; larger images are shrunk
 GAP = 0.04  # Between two images of a tile, in shares of their width

@@ -14,7 +14,6 @@ from torch import Tensor
 from lexppl.arviz_compatibility import Posterior
 from lexppl.choices.methods import METHODS
 from lexppl.choices.settings import Regime
-from lexppl.cli.results.scores import folds_at, folds_of_judged
 from lexppl.data.divided_table import DividedTable
 from lexppl.evaluation.feature_groups import FeatureGroups
 from lexppl.evaluation.importance import Importance, importance
@@ -24,6 +23,7 @@ from lexppl.explanation import selection_table
 from lexppl.explanation.reading.masks import by_groups
 from lexppl.inference import FitResult
 from lexppl.models import regime_targets
+from lexppl.report.results.scores import folds_at, folds_of_judged
 from lexppl.systems.fit_plan import FitPlan
 
 JUDGED_ROWS = 2000  # Most held-out rows of the gain over the base rate

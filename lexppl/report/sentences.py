@@ -12,10 +12,6 @@ import torch
 from torch import Tensor
 
 from lexppl.choices.settings import POINTS, Regime
-from lexppl.cli.report.data import Report, RowsReport, TableReport
-from lexppl.cli.results.gains import JudgedGains
-from lexppl.cli.results.scores import BASE, EXPLAINER, FULL, ScoreRow
-from lexppl.cli.results.words import LEAST_TEXTS, WordFindings
 from lexppl.evaluation.importance import FDR
 from lexppl.explanation.reading.masks import PROBABILITY
 from lexppl.explanation.reading.modes import Alternative, alternatives_of
@@ -27,6 +23,10 @@ from lexppl.explanation.reading.sentences import (
     Reading,
     groups_read,
 )
+from lexppl.report.data import Report, RowsReport, TableReport
+from lexppl.report.results.gains import JudgedGains
+from lexppl.report.results.scores import BASE, EXPLAINER, FULL, ScoreRow
+from lexppl.report.results.words import LEAST_TEXTS, WordFindings
 from lexppl.summary import counted, listed
 
 

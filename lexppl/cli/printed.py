@@ -4,19 +4,24 @@ import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
-import pandas as pd
-
-from lexppl.cli.report.data import Report, TableReport
-from lexppl.cli.report.ranking import ranked_lines, ranking_cells, ranking_head
-from lexppl.cli.report.sentences import consistency, first_screen, gain_meaning, posterior_meaning
-from lexppl.cli.results.encoded_choice import QUESTION
-from lexppl.cli.results.scores import score_cells
-from lexppl.cli.results.single_rows import row_text
-from lexppl.cli.terminal import IMPORTANCE, show, text_table
+from lexppl.choices.files import IMPORTANCE
+from lexppl.cli.terminal import show, text_table
 from lexppl.explanation.reading.sentences import plain
+from lexppl.report.data import Report, TableReport
+from lexppl.report.ranking import (
+    WORD_HEAD,
+    ranked_lines,
+    ranking_cells,
+    ranking_head,
+    ranking_title,
+    word_cells,
+)
+from lexppl.report.results.encoded_choice import QUESTION
+from lexppl.report.results.scores import score_cells
+from lexppl.report.results.single_rows import ExplainedRow, row_block
+from lexppl.report.sentences import consistency, first_screen, gain_meaning, posterior_meaning
 
 SHOWN = 20  # Lines of a ranking
-WORD_HEAD = ("word", "alone", "beyond others", "in texts", "share kept", "mostly in")
 
 
 def print_report(report: Report, folder: Path) -> None:
@@ -47,28 +52,6 @@ def print_report(report: Report, folder: Path) -> None:
     show(f"\nWritten to {folder}: {', '.join(report.files(folder))}")
 
 
-def ranking_title(report: Report) -> str:
-    """Title of the ranking."""
-    meaning = report.kind.meaning
-    if isinstance(report, TableReport):
-        what = f"Ranked features: {meaning}"
-        if report.gains is not None:
-            what = (
-                f"Ranked groups of features: gain, and what they say alone, in nats, and {meaning}"
-            )
-        return f"{what}, mean over held-out rows"
-    source = report.source
-    if (words := report.words) is not None:
-        count = int(words.table["found"].sum())
-        found = f"the first {count} are found" if count > 1 else "the first is found"
-        return (
-            f"Words by what they say of {source.data.target_name} in {words.texts:,} texts, in "
-            f"nats a text; {found if count else 'none is found'}"
-        )
-    meaning = meaning.replace("the feature", "it")
-    return f"Ranked {source.data.entries}, by {meaning}, mean over held-out images"
-
-
 def _ranking(report: Report) -> tuple[Sequence[str], list[list[str]]]:
     """Head and lines of the ranking."""
     if isinstance(report, TableReport):
@@ -82,18 +65,13 @@ def _ranking(report: Report) -> tuple[Sequence[str], list[list[str]]]:
     return head, ranking_cells(ranked_lines(report.ranking, None))
 
 
-def word_cells(ranking: pd.DataFrame) -> list[list[str]]:
-    """Words as cells of a table."""
-    return [
-        [
-            str(word),
-            *("–" if pd.isna(line[name]) else f"{line[name]:z.4f}" for name in ("first", "last")),
-            str(line["texts"]),
-            "–" if pd.isna(line["share"]) else f"{line['share']:.2f}",
-            str(line["mostly_in"]) if line["found"] else "–",
-        ]
-        for word, line in ranking.iterrows()
-    ]
+def row_text(row: ExplainedRow) -> str:
+    """A row's steps for a terminal."""
+    block = row_block(row)
+    head = ["feature", "value", block["step_name"], block["total_name"]]
+    lines = [[bar["name"], bar["value"] or "", bar["step"], bar["total"]] for bar in block["bars"]]
+    title = f"Row {row.number} ({row.why}): {block['predicted']}, observed {row.observed}"
+    return f"{title}\n{text_table(head, lines)}"
 
 
 def _indented(text: str) -> str:

@@ -15,9 +15,7 @@ import torch
 from torch import Tensor
 
 from lexppl.arviz_compatibility import Posterior
-from lexppl.cli.results.gains import FittedTable, JudgedGains
-from lexppl.cli.results.scores import folds_at
-from lexppl.cli.terminal import DIGITS, text_table
+from lexppl.choices.files import DIGITS
 from lexppl.data.divided_table import DividedTable
 from lexppl.evaluation.effects import (
     FeatureEffects,
@@ -38,6 +36,8 @@ from lexppl.explanation.reading.feature_values import (
 )
 from lexppl.explanation.reading.masks import masks_of, responses_of
 from lexppl.explanation.reading.rows import percent
+from lexppl.report.results.gains import FittedTable, JudgedGains
+from lexppl.report.results.scores import folds_at
 from lexppl.summary import number_text
 
 DIRECTION_ROWS, LEAST_ROWS = 500, 50  # Most held-out rows of directions, and least of many features
@@ -279,15 +279,6 @@ def row_block(row: ExplainedRow) -> dict[str, Any]:
         "step_name": "step" if label is None else "nats",
         "total_name": "mean" if label is None else f"p({label})",
     }
-
-
-def row_text(row: ExplainedRow) -> str:
-    """A row's steps for a terminal."""
-    block = row_block(row)
-    head = ["feature", "value", block["step_name"], block["total_name"]]
-    lines = [[bar["name"], bar["value"] or "", bar["step"], bar["total"]] for bar in block["bars"]]
-    title = f"Row {row.number} ({row.why}): {block['predicted']}, observed {row.observed}"
-    return f"{title}\n{text_table(head, lines)}"
 
 
 def _bar_name(name: str, row: ExplainedRow) -> str:

@@ -12,9 +12,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lexppl.cli.results.gains import FittedTable
-from lexppl.cli.results.scores import PREDICTED_MASKS, ScoreRow, folds_at, judge_explainer
-from lexppl.cli.results.single_rows import observed_text, values_of
 from lexppl.evaluation.effects import revealed_predictions
 from lexppl.evaluation.feature_groups import FeatureGroups
 from lexppl.evaluation.folds import Folds
@@ -24,6 +21,9 @@ from lexppl.explanation import mask_means
 from lexppl.explanation.explain import explanation_tree
 from lexppl.inference import FitResult
 from lexppl.inference.training.result import with_penalty
+from lexppl.report.results.gains import FittedTable
+from lexppl.report.results.scores import PREDICTED_MASKS, ScoreRow, folds_at, judge_explainer
+from lexppl.report.results.single_rows import observed_text, values_of
 from lexppl.summary import number_text
 
 JUDGED = 100_000  # Rows times masks for each penalty: a second for all
