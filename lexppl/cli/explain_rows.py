@@ -17,14 +17,11 @@ from lexppl.arviz_compatibility import Posterior
 from lexppl.choices.imputers import OF_WORDS
 from lexppl.choices.methods import METHODS
 from lexppl.choices.settings import usual_imputer
-from lexppl.cli.explain_command import ExplainRun, lines_of, write_tables
+from lexppl.cli.explain_command import ExplainRun
 from lexppl.cli.image_text_rows import (
-    DividedRows,
-    Part,
     read_images,
     read_texts,
     write_reading,
-    written_words,
 )
 from lexppl.cli.options.checks import TEXTS, kind_of_data
 from lexppl.cli.options.plan_options import typed_settings
@@ -43,16 +40,19 @@ from lexppl.explanation import mask_means, selection_table
 from lexppl.explanation.explain import explanation_tree
 from lexppl.explanation.reading.masks import PROBABILITY, kind_of
 from lexppl.inference import entropy_unit, fit
+from lexppl.inference.training.checkpoint import below
 from lexppl.models import BigramImputer, UnigramImputer, regime_targets
 from lexppl.models.architectures.base import Architecture
 from lexppl.models.architectures.images import ImageArchitecture
 from lexppl.models.architectures.texts import TextArchitecture
 from lexppl.models.imputers import imputer_of
 from lexppl.report.data import RowsReport
+from lexppl.report.divided_rows import DividedRows, Part, written_words
 from lexppl.report.fit_warnings import behind_message, early_message
 from lexppl.report.results.scores import Judgement
 from lexppl.report.results.single_rows import ExplainedRow, default_rows, explained_row
 from lexppl.report.results.words import WordFindings, found_words, word_table
+from lexppl.report.sections import SectionedReport, lines_of, write_tables
 from lexppl.summary import counted
 from lexppl.systems.fit_plan import FitPlan, plan_for
 from lexppl.tabular.table_fit import method_system
@@ -83,23 +83,23 @@ def run_explain_rows(options: argparse.Namespace, command: Sequence[str]) -> int
     return RowsRun(options, command).run()
 
 
-class RowsRun(ExplainRun):
-    """One run of `lexppl explain` on images or on texts."""
+class RowsRun(SectionedReport, ExplainRun):
+    """One run of `lexppl explain` on images or on texts, and its report."""
 
     source: DividedRows
     architecture: Architecture
     masks, draws = 20, 5
 
     def read(self, device: torch.device) -> None:
-        read = read_texts if kind_of_data(self.options) == TEXTS else read_images
-        self.source = read(self.options, device)
-        self.plan = plan_of_rows(self.options, self.source)
+        read = read_texts if kind_of_data(self.typed) == TEXTS else read_images
+        self.source = read(self.typed, device)
+        self.plan = plan_of_rows(self.typed, self.source)
         self.entries = self.source.data.entries.partition(" of ")[0]
         if self.source.data.left_out:
-            show_progress(self.source.data.left_out, self.options.quiet)
+            show_progress(self.source.data.left_out, self.typed.quiet)
 
-    def fit(self) -> None:
-        plan, source, quiet = self.plan, self.source, self.options.quiet
+    def fit(self) -> RowsRun:
+        plan, source, quiet = self.plan, self.source, self.typed.quiet
         self.architecture, observed = source.architecture, None
         can_start = isinstance(self.architecture, ImageArchitecture | TextArchitecture)
         starts = can_start and plan.folds in (None, 1)
@@ -133,6 +133,7 @@ class RowsRun(ExplainRun):
         )
         self.result.entry_names = source.data.entry_names
         self.result.class_names = source.data.class_names
+        return self
 
     def _fitted(
         self,
@@ -149,7 +150,7 @@ class RowsRun(ExplainRun):
             batch_size=plan.batch_size,
             weight_decay=plan.weight_decay,
             seed=plan.seed,
-            checkpoint=self.checkpoint(name),
+            checkpoint=below(self.checkpoints, name),
             progress=self.progress,
             **settings,
         )
@@ -199,7 +200,7 @@ class RowsRun(ExplainRun):
         return found
 
     def learned(self) -> BaseRateGain:
-        train_y, test, seed = self.source.train.y, self.source.test, self.options.seed
+        train_y, test, seed = self.source.train.y, self.source.test, self.plan.seed
         x, y = test.x[:LEARNED_ROWS], test.y[:LEARNED_ROWS]
         return gain_over_base_rate(self.result, train_y, x, y, masks=self.masks, seed=seed)
 
@@ -235,7 +236,7 @@ class RowsRun(ExplainRun):
 
     def _words(self, test: TextDataset) -> WordFindings:
         """What words say of the class, or of the predictor's output that is explained."""
-        source, result, seed = self.source, self.result, self.options.seed
+        source, result, seed = self.source, self.result, self.plan.seed
         means = mask_means(explanation_tree(result, test.x, draws=RANKED_DRAWS, seed=seed)).values
         observed = None
         if self.plan.needs_full_predictor and self.full is not None:
@@ -267,7 +268,7 @@ class RowsRun(ExplainRun):
         part = source.by_number(list(chosen))
         cost = len(chosen) * (source.data.n_entries + 1) * result.replicates
         masks = max(4, min(STEP_MASKS, STEPS // cost))
-        steps = revealed_predictions(result, part.x, masks=masks, seed=options.seed)
+        steps = revealed_predictions(result, part.x, masks=masks, seed=self.plan.seed)
         classes, names = source.data.class_names, source.data.entry_names
         base = base_frequencies(source.train.y, len(classes)).cpu().numpy()
         words = written_words(part)
@@ -279,7 +280,7 @@ class RowsRun(ExplainRun):
             rows.append(explained_row(steps, place, base, number, why, observed, values))
         return tuple(rows)
 
-    def write(self, folder: Path, report: RowsReport) -> None:
+    def write_tables(self, folder: Path, report: RowsReport) -> None:
         lines = lines_of(report.rows)
         if lines is not None:
             lines = lines[lines["step"].isna() | (lines["step"].abs() > 0)]

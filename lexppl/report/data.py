@@ -1,8 +1,7 @@
-"""Everything that `lexppl explain` reports."""
+"""Everything that a report says."""
 
 from __future__ import annotations
 
-import argparse
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from lexppl.choices.imputers import data_held_by, hidden_by, image_imputers
 from lexppl.choices.methods import METHODS
 from lexppl.choices.settings import NETWORK, Regime
 from lexppl.data.divided_table import DividedTable
+from lexppl.evaluation.importance import FDR
 from lexppl.evaluation.penalty_path import PenaltyPath
 from lexppl.evaluation.prediction import BaseRateGain
 from lexppl.explanation.reading.masks import (
@@ -31,6 +31,7 @@ from lexppl.explanation.reading.masks import (
     kind_of,
     mask_means,
 )
+from lexppl.explanation.reading.modes import Alternative, alternatives_of
 from lexppl.explanation.reading.picture_values import evenly
 from lexppl.explanation.reading.rows import RowOutcome
 from lexppl.inference import FitResult
@@ -58,20 +59,40 @@ DOES: Mapping[ImportanceKind, str] = {
 """What an explainer whose masks do not select does with entries."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class ReportOptions:
+    """What is asked of a report.
+
+    Args:
+        draws: masks a row and replicate.
+        row: places of the single rows that are shown; three held-out ones if none.
+        fdr, fwer: false discovery rate of gains, or a family-wise error in its place.
+        guarantee: confidence at which features of a row are certified, by a fit of many penalties.
+        data, black_box, command: name of the data, file of a black box and command, as typed.
+    """
+
+    draws: int = 100
+    row: Sequence[int] = ()
+    fdr: float = FDR
+    fwer: float | None = None
+    guarantee: float | None = None
+    data: str = "data"
+    black_box: str | None = None
+    command: str = ""
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class CommonReport:
     """What is reported of rows of any kind.
 
     Args:
-        options, command: as typed.
         posterior: masks of held-out rows.
         ranking: of :func:`lexppl.explanation.selection_table`, or of words.
         judgement: held-out scores.
         learning: gain over the base rate.
     """
 
-    options: argparse.Namespace
-    command: tuple[str, ...]
+    options: ReportOptions
     source: Any
     plan: FitPlan
     result: FitResult
@@ -87,6 +108,11 @@ class CommonReport:
     def kind(self) -> ImportanceKind:
         """Kind of importance that the masks state."""
         return kind_of(self.posterior)
+
+    @cached_property
+    def modes(self) -> list[Alternative]:
+        """Alternatives among the fits."""
+        return alternatives_of(self.posterior)
 
     @property
     def target_text(self) -> str:

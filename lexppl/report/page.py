@@ -2,7 +2,6 @@
 
 import importlib.metadata
 import platform
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -113,7 +112,7 @@ def _shared(report: Report, folder: Path) -> dict[str, Any]:
         "history": history_figure(report.result.history),
         "validated": bool(np.isfinite(report.result.history.valid).any()),
         "black_box": report.options.black_box,
-        "command": shlex.join(report.command),
+        "command": report.options.command,
         "settings": _settings(report),
         "files": [(name, meaning) for name, meaning in report.files(folder).items() if meaning],
     }
@@ -242,7 +241,7 @@ def _settings(report: Report) -> list[tuple[str, str]]:
         "replicates" if sampler is None else "chains": str(plan.replicates),
         "seed": str(plan.seed),
         "mask draws a row": str(options.draws),
-        "device": options.device,
+        "device": report.source.test.x.device,
         "versions": versions,
         "Python": f"{platform.python_version()} on {platform.system()} {platform.machine()}",
     }

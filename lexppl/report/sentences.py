@@ -14,7 +14,7 @@ from torch import Tensor
 from lexppl.choices.settings import POINTS, Regime
 from lexppl.evaluation.importance import FDR
 from lexppl.explanation.reading.masks import PROBABILITY
-from lexppl.explanation.reading.modes import Alternative, alternatives_of
+from lexppl.explanation.reading.modes import Alternative
 from lexppl.explanation.reading.sentences import (
     BOLD,
     NAMED,
@@ -314,7 +314,7 @@ def _modes(report: TableReport) -> list[Alternative]:
     """Alternatives among the fits, one of them found, of which none says anything beyond all other
     columns: then it would be missed where another one is read. Members of a group stand in for
     each other, which the group says."""
-    modes, ranking = alternatives_of(report.posterior), report.ranking
+    modes, ranking = report.modes, report.ranking
     if report.gains is None or not modes:
         return modes
     lines = ranking.loc[[name for mode in modes for name in mode.features]]

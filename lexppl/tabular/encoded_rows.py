@@ -69,9 +69,15 @@ def grouping_of(encoding: TableEncoding, groups: Sequence[Any] | None) -> Groupi
         >>> grouping_of(encoding, ["size", "size"]).names
         ('size',)
     """
-    markers = markers_in(encoding)
+    return grouping_of_values(*feature_entries(encoding, groups), markers_in(encoding))
+
+
+def feature_entries(
+    encoding: TableEncoding, groups: Sequence[Any] | None
+) -> tuple[Sequence[int], Sequence[str]]:
+    """The mask entry of each feature, of markers too, and the names of the entries."""
     if groups is None:
-        return grouping_of_values(encoding.groups, encoding.entry_names, markers)
+        return encoding.groups, encoding.entry_names
     known = encoding.table_columns
     columns = len(known)
     if isinstance(groups, str) or not hasattr(groups, "__len__") or len(groups) != columns:
@@ -83,7 +89,7 @@ def grouping_of(encoding: TableEncoding, groups: Sequence[Any] | None) -> Groupi
     names = [given.get(column.name, column.name) for column in encoding.columns]
     entries = list(dict.fromkeys(names))
     place = [entries.index(name) for name in names]
-    return grouping_of_values([place[column] for column in encoding.groups], entries, markers)
+    return [place[column] for column in encoding.groups], entries
 
 
 def entries_of_columns(encoding: TableEncoding, grouping: Grouping) -> NDArray[np.int64]:

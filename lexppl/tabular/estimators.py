@@ -173,6 +173,7 @@ class TableExplainer(_Fitted, SelectsColumns, ReadsTables, ABC):
         self._column_entries = entries_of_columns(self.encoding_, grouping)
         self.penalty_ = fitted.penalty
         self.penalty_path_ = None if fitted.path is None else fitted.path.table
+        self._fitted_rows = (fitted, frame, x, y, train, valid) * (weights is None and box is None)
         self._seed = seed
         sizes = np.abs(self._importances_of(x.double()))
         self.feature_importances_ = np.average(sizes, axis=0, weights=weights)
@@ -337,7 +338,7 @@ class TableExplainer(_Fitted, SelectsColumns, ReadsTables, ABC):
         return self._importances_of(self._encoded(X, torch.float64), penalty)
 
     def __getstate__(self) -> dict[str, Any]:
-        state: dict[str, Any] = dict(super().__getstate__())
+        state: dict[str, Any] = {**super().__getstate__(), "_fitted_rows": ()}
         if "result_" in state:
             state["result_"] = replace(state["result_"], modules=[])
         return state

@@ -1,0 +1,255 @@
+"""Sections of a report of any kind of data: scores, the posterior, and what follows."""
+
+from __future__ import annotations
+
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+import pandas as pd
+from torch import Tensor
+
+from lexppl.arviz_compatibility import Posterior
+from lexppl.choices.files import DIGITS, EXPLAINER, IMPORTANCE, OUTPUTS, POSTERIOR, REPORT, ROWS
+from lexppl.evaluation.folds import Folds
+from lexppl.evaluation.judges import EvalX, FittedPredictor
+from lexppl.evaluation.prediction import BaseRateGain
+from lexppl.explanation import save_posterior
+from lexppl.explanation.explain import explanation_tree
+from lexppl.explanation.reading.modes import with_modes
+from lexppl.inference import Checkpoints, FitResult
+from lexppl.inference.training.watch import Progress
+from lexppl.report.data import ReportOptions
+from lexppl.report.fit_warnings import collapse_messages, learned_messages
+from lexppl.report.results.scores import (
+    JUDGED_DRAWS,
+    PREDICTED_MASKS,
+    Judgement,
+    ScoreRow,
+    judge_base_rate,
+    judge_by_evalx,
+    judge_explainer,
+    score_full,
+)
+from lexppl.report.results.single_rows import ExplainedRow, write_lines
+from lexppl.saving import save
+from lexppl.sealed_files import output_folder
+from lexppl.systems.fit_plan import FitPlan
+
+Result = TypeVar("Result")
+Otherwise = TypeVar("Otherwise")
+Tell = Callable[[str], object]
+
+PROPOSALS = 2  # Masks weighed for each draw given the held-out y
+
+
+class Sections:
+    """Sections of a report in order: Ctrl-C skips the one that runs, a second one ends the run.
+
+    Args:
+        complete: False where Ctrl-C has ended the fit.
+        say: told each section that takes long; nobody where None.
+        alert: told each warning.
+    """
+
+    def __init__(
+        self, complete: bool, say: Tell | None = None, alert: Tell = warnings.warn
+    ) -> None:
+        self.complete, self.alert = complete, alert
+        self.say: Tell = say or (lambda name: None)
+        self.warnings: list[str] = []
+
+    def warn(self, messages: Sequence[str], first: bool = False) -> None:
+        """Tell warnings and add them to the report, at its head if they come first."""
+        for message in messages:
+            self.alert(message)
+        ordered = (messages, self.warnings) if first else (self.warnings, messages)
+        self.warnings = [message for part in ordered for message in part]
+
+    def run(
+        self,
+        name: str,
+        work: Callable[[], Result],
+        otherwise: Otherwise,
+        early: str,
+        failed: str = "",
+    ) -> Result | Otherwise:
+        """The result of a section, or `otherwise`.
+
+        Args:
+            name: told before it; nothing if empty.
+            early: warning after Ctrl-C.
+            failed: begin of the warning of numbers that are none; raised if empty.
+        """
+        if name:
+            self.say(name)
+        try:
+            return work()
+        except KeyboardInterrupt:
+            if not self.complete:
+                raise
+            self.complete = False
+            self.warn([early])
+        except FloatingPointError as error:
+            if not failed:
+                raise
+            self.warn([f"{failed} not known: {error}"])
+        return otherwise
+
+
+class SectionedReport(ABC):
+    """Report of a fitted explainer of data of one kind, section by section."""
+
+    source: Any
+    plan: FitPlan
+    result: FitResult
+    options: ReportOptions
+    sections: Sections
+    progress: Progress = False
+    checkpoints: Checkpoints | None = None
+    full: FittedPredictor | None = None
+    """The predictor of the labels that sees everything, if fitted first."""
+    entries = "features"
+    masks: ClassVar[int] = PREDICTED_MASKS
+    draws: ClassVar[int] = JUDGED_DRAWS
+    """Masks of a row by which the explainer is judged, and draws of them by EVAL-X."""
+
+    @abstractmethod
+    def write_reading(self, folder: Path) -> None:
+        """Write how rows are read."""
+
+    @abstractmethod
+    def fit_full(self) -> FittedPredictor:
+        """Return a fitted predictor of the labels that sees all of x, which others are compared
+        with."""
+
+    @abstractmethod
+    def fit_judge(self) -> EvalX:
+        """Return EVAL-X, fitted to the labels."""
+
+    @abstractmethod
+    def warnings_of_fit(self) -> list[str]:
+        """Lines that warn of faults of the fit."""
+
+    @abstractmethod
+    def learned(self) -> BaseRateGain:
+        """Gain over the base rate."""
+
+    @abstractmethod
+    def report(self, gain: BaseRateGain, judgement: Judgement, judge: EvalX | None) -> Any:
+        """Draw the posterior, run the other sections, and gather their results."""
+
+    @abstractmethod
+    def write_tables(self, folder: Path, report: Any) -> None:
+        """Write the posterior and the tables."""
+
+    def write(self, folder: str | Path, overwrite: bool = False) -> Any:
+        """Write the fitted explainer, the tables and the page into a folder; what the page says.
+
+        Raises:
+            FileExistsError: a folder with files; with `overwrite`, with files that are no report's.
+        """
+        with output_folder(folder, overwrite, OUTPUTS) as new:
+            self.write_model(new)
+            return self.write_results(new)
+
+    def write_model(self, folder: Path) -> None:
+        """Write the fitted explainer, and how rows are read."""
+        save(self.result, folder / EXPLAINER)
+        self.write_reading(folder)
+
+    def write_results(self, folder: Path) -> Any:
+        """Run the sections, and write the tables and the page; what the page says."""
+        from lexppl.report.page import write_report  # noqa: PLC0415 - loads matplotlib
+
+        report = self.results()
+        self.write_tables(folder, report)
+        write_report(report, folder / REPORT)
+        return report
+
+    def results(self) -> Any:
+        """What the page says, of all sections in their order."""
+        of_fit = self.warnings_of_fit()
+        gain, sampled = self.learned(), self.result.sampler is not None
+        judgement, judge = self.judged()
+        self.sections.warn(self.behind(judgement), first=True)
+        self.sections.warn(of_fit)
+        self.sections.warn(self._worded(learned_messages(gain, self.result.steps, sampled)))
+        # Another kind of predictor may be better by its shape, with the same features.
+        as_good = bool(judgement.other_kind) or not judgement.behind
+        collapsed = collapse_messages(self.result.collapse, as_good, gain.shown)
+        self.sections.warn(self._worded(collapsed))
+        self.sections.say("drawing the posterior")
+        return self.report(gain, judgement, judge)
+
+    def posterior(
+        self, x: Tensor, y: Tensor, row_names: list[int], folds: Folds | None = None
+    ) -> Posterior:
+        """Masks of rows, given x alone and given y too."""
+        how: dict[str, Any] = {"draws": self.options.draws, "seed": self.plan.seed}
+        how |= {"proposals": PROPOSALS, "held_out": True, "row_names": row_names}
+        if folds is None:
+            posterior = explanation_tree(self.result, x, y, **how)
+        else:
+            posterior = folds.posterior(self.result, x, y, explain=explanation_tree, **how)
+        return with_modes(posterior)
+
+    def shared(self, posterior: Posterior, judgement: Judgement) -> dict[str, Any]:
+        """Fields of a report on data of any kind, but for the ranking."""
+        names = ("options", "source", "plan", "result")
+        of_run = {name: getattr(self, name) for name in names}
+        warnings = tuple(self.sections.warnings)
+        return of_run | {"posterior": posterior, "judgement": judgement, "warnings": warnings}
+
+    def behind(self, judgement: Judgement) -> list[str]:
+        """A line that warns of predictions worse than those by all features, if they are."""
+        return []
+
+    def other_scores(self, own: ScoreRow) -> list[ScoreRow]:
+        """The explainer's scores, with those of models that need no fit."""
+        return [own, judge_base_rate(self.source)]
+
+    def judged(self) -> tuple[Judgement, EvalX | None]:
+        """Scores, and EVAL-X; of an interrupted fit its own scores alone."""
+        scores: list[ScoreRow] = []
+        early = "the scores were interrupted and are not complete"
+        work = partial(self._scores, scores)
+        judge = self.sections.run("", work, None, early)
+        return Judgement(tuple(scores)), judge
+
+    def _scores(self, scores: list[ScoreRow]) -> EvalX | None:
+        source, seed, say = self.source, self.plan.seed, self.sections.say
+        own = judge_explainer(self.result, source, seed, self.masks)
+        scores += self.other_scores(own)
+        if self.result.interrupted:
+            return None
+        say("fitting a predictor that sees everything")
+        full = self.fit_full()
+        scores.append(score_full(full, source))
+        say("fitting EVAL-X, the judge")
+        judge = self.fit_judge()
+        if full.result.interrupted or judge.result.interrupted:
+            raise KeyboardInterrupt
+        scores.append(judge_by_evalx(judge, self.result, source, seed, self.draws))
+        return judge
+
+    def _worded(self, messages: list[str]) -> list[str]:
+        return [message.replace("features", self.entries) for message in messages]
+
+
+def write_tables(
+    folder: Path, posterior: Posterior, ranking: pd.DataFrame, lines: pd.DataFrame | None
+) -> None:
+    """Write the posterior, the ranking, and lines of single rows, if any."""
+    save_posterior(posterior, folder / POSTERIOR)
+    ranking.to_csv(folder / IMPORTANCE, float_format=DIGITS)
+    if lines is not None:
+        write_lines(lines, folder / ROWS)
+
+
+def lines_of(rows: Sequence[ExplainedRow]) -> pd.DataFrame | None:
+    """Single rows as lines of a table, if any."""
+    return pd.concat([row.lines() for row in rows], ignore_index=True) if rows else None
