@@ -1,1 +1,5 @@
-"""What was found, as text, pictures and one page."""
+"""Report of an explainer: page, tables and posterior."""
+
+from lexppl.report.report import Report
+
+__all__ = ["Report"]

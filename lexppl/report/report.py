@@ -18,9 +18,7 @@ from lexppl.arviz_compatibility import Posterior
 from lexppl.choices.files import CERTIFIED, DIGITS, DIRECTIONS, ENCODING, GROUPS, PATH
 from lexppl.choices.methods import METHODS
 from lexppl.choices.settings import chooses_penalty
-from lexppl.data import Dataset
 from lexppl.data.divided_table import DividedTable, capped
-from lexppl.evaluation.feature_groups import FeatureGroups
 from lexppl.evaluation.judges import EvalX, FittedPredictor
 from lexppl.evaluation.penalty_path import HASTY_ROWS
 from lexppl.evaluation.prediction import BaseRateGain, rare_rows
@@ -47,7 +45,7 @@ from lexppl.report.results.penalties import AllPenalties, at_each_penalty
 from lexppl.report.results.scores import Judgement, ScoreRow
 from lexppl.report.results.single_rows import Details, add_row_values, details_of
 from lexppl.report.sections import SectionedReport, Sections, lines_of, write_tables
-from lexppl.tabular.encoded_rows import EncodedRows, feature_entries, markers_in
+from lexppl.tabular.encoded_rows import EncodedRows, encoded_data, judged_groups
 from lexppl.tabular.estimators import TableExplainer, in_response_units
 from lexppl.tabular.predictors import best_full_predictor, fit_full_predictor, fit_judge
 
@@ -314,27 +312,12 @@ def _fitted_table(
             "explain --black-box` reports on a model"
         )
     fit, frame, fitted_x, fitted_y, train, valid = of_fit
-    encoding, markers = explainer.encoding_, markers_in(explainer.encoding_)
+    encoding, rows = explainer.encoding_, torch.cat([x, fitted_x])
     response = str(getattr(y, "name", None) or encoding.target.name)
     encoding = replace(encoding, target=replace(encoding.target, name=response))
-    entries, names = feature_entries(encoding, explainer.groups)
-    data = Dataset(
-        torch.cat([x, fitted_x]),
-        torch.cat([target, fitted_y]),
-        encoding.feature_names,
-        tuple(entries),
-        tuple(names),
-        encoding.target.label,
-        encoding.target.class_names,
-        name=name,
-        encoding=encoding,
-        is_part=True,
-    )
+    y = torch.cat([target, fitted_y])
+    data = encoded_data(encoding, explainer.groups, rows, y, name)
     table = pd.concat([explainer._named(X), frame], ignore_index=True)
     valid = None if valid is None else valid + len(x)
     source = DividedTable(data, table, train + len(x), valid, np.arange(len(x)))
-    if groups is None:
-        judged = FeatureGroups.dependent(data.x, data.groups, names, markers=markers)
-    else:
-        judged = FeatureGroups.named(groups, names)
-    return FittedTable(fit, source, judged)
+    return FittedTable(fit, source, judged_groups(data, groups))
