@@ -179,11 +179,11 @@ class Kept(RowsRun):
     """A run of the command without EVAL-X, with its report."""
 
     def judged(self):
-        own = judge_explainer(self.result, self.source, self.options.seed, self.masks)
+        own = judge_explainer(self.result, self.source, self.plan.seed, self.masks)
         full = score_full(self.fit_full(), self.source)
         return Judgement((own, judge_base_rate(self.source), full)), None
 
-    def write(self, folder, report):
+    def write_tables(self, folder, report):
         self.shown = report
 
 

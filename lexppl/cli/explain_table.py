@@ -28,14 +28,7 @@ from lexppl.inference import entropy_unit
 from lexppl.inference.training.checkpoint import below
 from lexppl.models.black_box import BlackBox
 from lexppl.report.report import Report, encoded_rows
-from lexppl.report.results.gains import (
-    MEASURING,
-    FittedTable,
-    few_rare,
-    measured_first,
-    measured_importance,
-    measured_rows,
-)
+from lexppl.report.results import gains
 from lexppl.report.results.scores import folds_at
 from lexppl.sealed_files import refuse_without_space
 from lexppl.summary import counted
@@ -131,7 +124,7 @@ class TableRun(ExplainRun):
         full = full if self.outputs is None else None
         calls = None if self.box is None else self.box.calls.summary(self.source.data.n_entries)
         observed = self.outputs, full, calls, worth
-        table = FittedTable(fitted, self.source, self.groups, *observed)
+        table = gains.FittedTable(fitted, self.source, self.groups, *observed)
         states, options = self.checkpoints, vars(self.options)
         return Report(table, progress=self.progress, checkpoints=states, **options)
 
@@ -141,18 +134,18 @@ class TableRun(ExplainRun):
         where masks may keep all."""
         plan, source, groups, seed = self.plan, self.source, self.groups, self.typed.seed
         reads_rows = plan.penalties is not None and source.folds is not None
-        few = self.outputs is None and few_rare(source) is not None
+        few = self.outputs is None and gains.few_rare(source) is not None
         if not reads_rows or few or plan.needs_full_predictor:
             return None, None
-        rows = measured_rows(source, seed)
+        rows = gains.measured_rows(source, seed)
         outputs = source.data.y[rows] if self.outputs is None else self.outputs[rows]
         folds = folds_at(source, rows)
-        names = measured_first(groups, groups.names)
+        names = gains.measured_first(groups, groups.names)
         if folds is None or len(names) < len(groups.names):
             return None, None
-        show_progress(MEASURING, self.typed.quiet)
+        show_progress(gains.MEASURING, self.typed.quiet)
         try:
-            worth = measured_importance(source, groups, names, rows, outputs, seed)
+            worth = gains.measured_importance(source, groups, names, rows, outputs, seed)
         except FloatingPointError:  # Reported where the gains are.
             return None, None
         return worth, None if worth is None else (~worth.shown_outside(folds)).tolist()

@@ -18,38 +18,14 @@ from lexppl.evaluation.effects import LEAST_KEPT
 from lexppl.evaluation.penalty_path import WITHIN
 from lexppl.explanation.reading.masks import PROBABILITY, masks_of
 from lexppl.explanation.reading.sentences import html
-from lexppl.report.charts import (
-    SHOWN_ROWS,
-    dependence_figures,
-    dial_figure,
-    history_figure,
-    rows_figures,
-)
+from lexppl.report import charts, ranking, sentences
 from lexppl.report.data import Report, RowsReport, TableReport
 from lexppl.report.dial import dial_data
 from lexppl.report.divided_rows import written_words
 from lexppl.report.image_text_parts import image_parts, text_parts
-from lexppl.report.ranking import (
-    CLEAR,
-    INTERVAL,
-    RANGE,
-    WORD_HEAD,
-    class_table,
-    direction_target,
-    ranking_bars,
-    ranking_title,
-    word_cells,
-)
 from lexppl.report.results.encoded_choice import QUESTION
 from lexppl.report.results.scores import score_cells
 from lexppl.report.results.single_rows import row_block
-from lexppl.report.sentences import (
-    consistency,
-    draws_text,
-    first_screen,
-    gain_meaning,
-    posterior_meaning,
-)
 from lexppl.summary import counted
 from lexppl.systems.fit_plan import FitPlan
 
@@ -92,65 +68,55 @@ def write_report(report: Report, path: Path) -> None:
 
 def _shared(report: Report, folder: Path) -> dict[str, Any]:
     """Context of the templates for rows of any kind."""
-    data, scores, entries = report.source.data, report.judgement.scores, report.entries
-    head, rows = score_cells(scores, entries)
+    data, scores = report.source.data, report.judgement.scores
+    head, rows = score_cells(scores, report.entries)
     return {
+        "report": report,
         "version": importlib.metadata.version("lexppl"),
         "title": f"What predicts {data.target_name} in {data.name}",
-        "answers": [(q, html(answer)) for q, answer in first_screen(report).answers()],
+        "answers": [(q, html(answer)) for q, answer in sentences.first_screen(report).answers()],
         "decisions": getattr(report.source, "decisions", ()),
         "warnings": report.warnings,
         "single_rows": [row_block(row) for row in report.rows],
         "selects": report.kind is PROBABILITY,
-        "distribution": report.distribution,
         "hidden": report.hidden_by.partition(": ")[2] or report.hidden_by,
-        "replicates": report.plan.replicates,
         "scores": {"head": head, "rows": [_with_spreads(line) for line in rows]},
         "classes_scored": len(data.class_names or ()),
         "judged": any(row.who.startswith("EVAL-X") for row in scores),
-        "entries": entries,
-        "history": history_figure(report.result.history),
+        "history": charts.history_figure(report.result.history),
         "validated": bool(np.isfinite(report.result.history.valid).any()),
-        "black_box": report.options.black_box,
-        "command": report.options.command,
         "settings": _settings(report),
         "files": [(name, meaning) for name, meaning in report.files(folder).items() if meaning],
     }
 
 
 def _of_table(report: TableReport) -> dict[str, Any]:
-    data, path, bars = report.source.data, report.path, ranking_bars(report)
-    plan, in_folds, gains = report.plan, report.source.fold is not None, report.gains
+    bars, in_folds = ranking.ranking_bars(report), report.source.fold is not None
+    plan, path, gains = report.plan, report.path, report.gains
     return {
         "subtitle": report.summary()[0],
         "dial": dial_data(report),
-        "dial_chart": path and dial_figure(path),
-        "labels": data.class_names is not None,
-        "kind": report.kind,
-        "consistency": consistency(report),
-        "span": RANGE if in_folds else INTERVAL,
+        "dial_chart": path and charts.dial_figure(path),
+        "consistency": sentences.consistency(report),
+        "span": ranking.RANGE if in_folds else ranking.INTERVAL,
         "in_folds": in_folds,
-        "law": plan.law,
         "method": METHODS[plan.method].summary,
-        "posterior_meaning": plan.posterior and posterior_meaning(report),
-        "gains": gains is not None,
-        "gain_meaning": gains and gain_meaning(gains),
-        "about": direction_target(report) if report.details.directions is not None else None,
+        "posterior_meaning": plan.posterior and sentences.posterior_meaning(report),
+        "gain_meaning": gains and sentences.gain_meaning(gains),
+        "about": report.details.directions is not None and ranking.direction_target(report),
         "picture": [bar for bar in bars if bar["gain"] and not (bar["lost"] or bar["is_member"])],
         "first_features": bars[:FIRST_FEATURES],
         "more_features": bars[FIRST_FEATURES:],
-        "clear": f"{CLEAR:g}",
+        "clear": f"{ranking.CLEAR:g}",
         "least_kept": f"{LEAST_KEPT:g}",
-        "classes": class_table(report),
+        "classes": ranking.class_table(report),
         "question": QUESTION,
         "choice": report.choice.answer(),
-        "rows_shown": min(SHOWN_ROWS, len(masks_of(report.posterior)["row"])),
-        "maps": rows_figures(report),
-        "by_value": dependence_figures(report),
-        "path": path,
+        "rows_shown": min(charts.SHOWN_ROWS, len(masks_of(report.posterior)["row"])),
+        "maps": charts.rows_figures(report),
+        "by_value": charts.dependence_figures(report),
         "within": f"{WITHIN:g}",
         "snippet": "table",
-        "encoded": data.encoding is not None,
     }
 
 
@@ -164,9 +130,9 @@ def _of_rows(report: RowsReport) -> dict[str, Any]:
         row = report.rows[0].number if report.rows else report.numbers[0][0]
         return context | {"single_rows": (), "snippet": "patches", "first_row": row}
     return context | {
-        "word_head": WORD_HEAD,
-        "words": word_cells(report.ranking[:SHOWN_WORDS]),
-        "words_title": ranking_title(report),
+        "word_head": ranking.WORD_HEAD,
+        "words": ranking.word_cells(report.ranking[:SHOWN_WORDS]),
+        "words_title": ranking.ranking_title(report),
         "snippet": "words",
     }
 
@@ -235,7 +201,7 @@ def _settings(report: Report) -> list[tuple[str, str]]:
         "networks": networks,
         "predictor": table and table.predictor,
         "objective": objective,
-        "fit": fit if sampler is None else draws_text(report),
+        "fit": fit if sampler is None else sentences.draws_text(report),
         "epoch kept": best if sampler is None else None,
         "posterior": sampler and (sampler.summary or "independent draws"),
         "replicates" if sampler is None else "chains": str(plan.replicates),

@@ -264,7 +264,7 @@ class Report(SectionedReport):
     ) -> AllPenalties | None:
         """The fit at each of its penalties, if it has several."""
         path = self.table.fit.path
-        own = next((score for score in judgement.scores if score.who == scores.EXPLAINER), None)
+        own = judgement.of(scores.EXPLAINER)
         selects = kind_of(posterior) is PROBABILITY
         if not (self.sections.complete and selects) or path is None or own is None:
             return None

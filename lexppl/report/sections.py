@@ -24,16 +24,7 @@ from lexppl.inference import Checkpoints, FitResult
 from lexppl.inference.training.watch import Progress
 from lexppl.report.data import ReportOptions
 from lexppl.report.fit_warnings import collapse_messages, learned_messages
-from lexppl.report.results.scores import (
-    JUDGED_DRAWS,
-    PREDICTED_MASKS,
-    Judgement,
-    ScoreRow,
-    judge_base_rate,
-    judge_by_evalx,
-    judge_explainer,
-    score_full,
-)
+from lexppl.report.results import scores
 from lexppl.report.results.single_rows import ExplainedRow, write_lines
 from lexppl.saving import save
 from lexppl.sealed_files import output_folder
@@ -113,8 +104,8 @@ class SectionedReport(ABC):
     full: FittedPredictor | None = None
     """The predictor of the labels that sees everything, if fitted first."""
     entries = "features"
-    masks: ClassVar[int] = PREDICTED_MASKS
-    draws: ClassVar[int] = JUDGED_DRAWS
+    masks: ClassVar[int] = scores.PREDICTED_MASKS
+    draws: ClassVar[int] = scores.JUDGED_DRAWS
     """Masks of a row by which the explainer is judged, and draws of them by EVAL-X."""
 
     @abstractmethod
@@ -139,7 +130,7 @@ class SectionedReport(ABC):
         """Gain over the base rate."""
 
     @abstractmethod
-    def report(self, gain: BaseRateGain, judgement: Judgement, judge: EvalX | None) -> Any:
+    def report(self, gain: BaseRateGain, judgement: scores.Judgement, judge: EvalX | None) -> Any:
         """Draw the posterior, run the other sections, and gather their results."""
 
     @abstractmethod
@@ -197,43 +188,40 @@ class SectionedReport(ABC):
             posterior = folds.posterior(self.result, x, y, explain=explanation_tree, **how)
         return with_modes(posterior)
 
-    def shared(self, posterior: Posterior, judgement: Judgement) -> dict[str, Any]:
+    def shared(self, posterior: Posterior, judgement: scores.Judgement) -> dict[str, Any]:
         """Fields of a report on data of any kind, but for the ranking."""
-        names = ("options", "source", "plan", "result")
-        of_run = {name: getattr(self, name) for name in names}
-        warnings = tuple(self.sections.warnings)
-        return of_run | {"posterior": posterior, "judgement": judgement, "warnings": warnings}
+        of_fit = {name: getattr(self, name) for name in ("options", "source", "plan", "result")}
+        told = tuple(self.sections.warnings)
+        return of_fit | {"posterior": posterior, "judgement": judgement, "warnings": told}
 
-    def behind(self, judgement: Judgement) -> list[str]:
+    def behind(self, judgement: scores.Judgement) -> list[str]:
         """A line that warns of predictions worse than those by all features, if they are."""
         return []
 
-    def other_scores(self, own: ScoreRow) -> list[ScoreRow]:
+    def other_scores(self, own: scores.ScoreRow) -> list[scores.ScoreRow]:
         """The explainer's scores, with those of models that need no fit."""
-        return [own, judge_base_rate(self.source)]
+        return [own, scores.judge_base_rate(self.source)]
 
-    def judged(self) -> tuple[Judgement, EvalX | None]:
+    def judged(self) -> tuple[scores.Judgement, EvalX | None]:
         """Scores, and EVAL-X; of an interrupted fit its own scores alone."""
-        scores: list[ScoreRow] = []
+        rows: list[scores.ScoreRow] = []
         early = "the scores were interrupted and are not complete"
-        work = partial(self._scores, scores)
-        judge = self.sections.run("", work, None, early)
-        return Judgement(tuple(scores)), judge
+        judge = self.sections.run("", partial(self._judge, rows), None, early)
+        return scores.Judgement(tuple(rows)), judge
 
-    def _scores(self, scores: list[ScoreRow]) -> EvalX | None:
+    def _judge(self, rows: list[scores.ScoreRow]) -> EvalX | None:
         source, seed, say = self.source, self.plan.seed, self.sections.say
-        own = judge_explainer(self.result, source, seed, self.masks)
-        scores += self.other_scores(own)
+        rows += self.other_scores(scores.judge_explainer(self.result, source, seed, self.masks))
         if self.result.interrupted:
             return None
         say("fitting a predictor that sees everything")
         full = self.fit_full()
-        scores.append(score_full(full, source))
+        rows.append(scores.score_full(full, source))
         say("fitting EVAL-X, the judge")
         judge = self.fit_judge()
         if full.result.interrupted or judge.result.interrupted:
             raise KeyboardInterrupt
-        scores.append(judge_by_evalx(judge, self.result, source, seed, self.draws))
+        rows.append(scores.judge_by_evalx(judge, self.result, source, seed, self.draws))
         return judge
 
     def _worded(self, messages: list[str]) -> list[str]:

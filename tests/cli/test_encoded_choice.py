@@ -87,11 +87,11 @@ def table():
 def asked(table, network=None):
     plan = plan_for(900, 4, epochs=1, replicates=2, penalty=0.02, hidden=(8,))
     rows = EncodedRows.of(table.data, table.train_rows, table.valid_rows)
-    result = fit_table(plan, rows).result
+    fit = fit_table(plan, rows)
     if network is not None:
-        result.models[result.best].selector = BernoulliSelector(network)
+        fit.result.models[fit.result.best].selector = BernoulliSelector(network)
     groups = FeatureGroups.alone(table.data.entry_names)
-    return encoded_choice(FittedTable(result, plan, table, groups, None, None, seed=0))
+    return encoded_choice(FittedTable(fit, table, groups))
 
 
 @pytest.mark.complete

@@ -241,7 +241,7 @@ def test_too_few_rows_of_a_class_to_validate_on(tmp_path, capsys):
 
 @pytest.mark.complete
 def test_synthetic_set_needs_no_encoding(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("lexppl.cli.explain_table.EXPLAINED_ROWS", 20)
+    monkeypatch.setattr("lexppl.report.report.EXPLAINED_ROWS", 20)
     words = ["--epochs", "1", "--replicates", "1", "--draws", "3", "--quiet"]
     printed = run(capsys, "explain", "Syn1", "--out", tmp_path / "r", *words)
     assert "encoding.json" not in printed

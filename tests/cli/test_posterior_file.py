@@ -66,13 +66,11 @@ except ImportError:
 
 @pytest.fixture
 def no_report(monkeypatch):
-    monkeypatch.setattr("lexppl.cli.explain_command.write_report", lambda *_: None)
-    monkeypatch.setattr(
-        "lexppl.cli.explain_command.ExplainRun.judged", lambda *_: (Judgement(()), None)
-    )
+    monkeypatch.setattr("lexppl.report.page.write_report", lambda *_: None)
+    monkeypatch.setattr("lexppl.report.report.Report.judged", lambda *_: (Judgement(()), None))
     monkeypatch.setattr("lexppl.cli.explain_command.print_report", lambda *_: None)
-    monkeypatch.setattr("lexppl.cli.explain_table.TableRun.gains", lambda *_: None)
-    monkeypatch.setattr("lexppl.cli.explain_table.TableRun._details", lambda *_: Details())
+    monkeypatch.setattr("lexppl.report.report.Report.gains", lambda *_: None)
+    monkeypatch.setattr("lexppl.report.report.Report._details", lambda *_: Details())
 
 
 @pytest.mark.complete

@@ -240,7 +240,7 @@ def interrupted(*_, **__):
 
 
 def test_an_interruption_of_the_closer_look_leaves_the_rest(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("lexppl.cli.explain_table.details_of", interrupted)
+    monkeypatch.setattr("lexppl.report.report.details_of", interrupted)
     out = explained(tmp_path, *QUICK, code=130)
     assert "single rows and directions were interrupted" in capsys.readouterr().err
     page = page_of(out)

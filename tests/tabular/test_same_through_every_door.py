@@ -55,9 +55,9 @@ def people():
 def of_command_line(method, frame, target, folder, monkeypatch, *words):
     """E[z | x] of the rows that it holds out, and their numbers; the report is not what is asked
     about."""
-    monkeypatch.setattr("lexppl.cli.explain_command.write_report", lambda *_: None)
+    monkeypatch.setattr("lexppl.report.page.write_report", lambda *_: None)
     nothing = Judgement(()), None
-    monkeypatch.setattr("lexppl.cli.explain_command.ExplainRun.judged", lambda *_: nothing)
+    monkeypatch.setattr("lexppl.report.report.Report.judged", lambda *_: nothing)
     monkeypatch.setattr("lexppl.cli.explain_command.print_report", lambda *_: None)
     frame[[*NUMBERS, "job", target]].to_csv(folder / "people.csv", index=False)
     told = ["explain", str(folder / "people.csv"), "--method", method, "--out", str(folder / "r")]

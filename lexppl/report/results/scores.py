@@ -92,14 +92,17 @@ class ScoreRow:
 class Judgement:
     """Held-out scores."""
 
-    scores: tuple[ScoreRow, ...]
+    scores: tuple[ScoreRow, ...] = ()
+
+    def of(self, who: str) -> ScoreRow | None:
+        """The scores of one of those judged, if known."""
+        return next((row for row in self.scores if row.who == who), None)
 
     @property
     def behind(self) -> str:
         """That the explainer predicts worse than all features, with both scores; empty where it
         does not or where it is not known."""
-        of = {row.who: row for row in self.scores}
-        known = [of[who] for who in (EXPLAINER, FULL, BASE) if who in of]
+        known = [row for who in (EXPLAINER, FULL, BASE) if (row := self.of(who)) is not None]
         by_row = [row.by_row for row in known if row.by_row is not None]
         if len(by_row) < 3 or not is_behind(*by_row):
             return ""
@@ -108,8 +111,8 @@ class Judgement:
     @property
     def other_kind(self) -> str:
         """What the predictor of all features is, where it is no network; empty otherwise."""
-        kind = next((row.kind for row in self.scores if row.who == FULL), "")
-        return "" if WORDS[NETWORK] in kind else kind
+        full = self.of(FULL)
+        return "" if full is None or WORDS[NETWORK] in full.kind else full.kind
 
 
 Part = tuple[Tensor, Tensor, Tensor]
