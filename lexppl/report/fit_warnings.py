@@ -1,6 +1,7 @@
 """Warnings about a table and a fit, in words."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -40,9 +41,26 @@ NOTHING_LEARNED = (
     "lower --penalty may show it"
 )
 
+OPTIONS = (
+    *("k", "penalty", "epochs", "masks", "seed", "imputer", "missing-indicator", "method", "row"),
+    *("replicates", "task", "group", "drop"),
+)
+"""Options of the command that a report names."""
+
 LEAST_AGREEMENT = 0.95
 SAME_ORDER = 0.999  # Spearman's correlation from which on a column gives a response
 LEAST_PART = 5  # Rows of a level of one label, on average
+
+
+def with_arguments(text: str) -> str:
+    """Text with options of the command as arguments in Python.
+
+    Example:
+        >>> with_arguments("give more --epochs, --imputer copula or another --missing-indicator")
+        'give more epochs=, imputer=copula or another missing_indicator='
+    """
+    option = rf"(?<!\S)--({'|'.join(OPTIONS)})\b(?: (?=copula|lex|classification|\d|N\b))?"
+    return re.sub(option, lambda name: f"{name[1].replace('-', '_')}=", text)
 
 
 def learned_messages(gain: BaseRateGain, steps: int | None, sampled: bool = False) -> list[str]:

@@ -22,6 +22,7 @@ from lexppl.report import charts, ranking, sentences
 from lexppl.report.data import Report, RowsReport, TableReport
 from lexppl.report.dial import dial_data
 from lexppl.report.divided_rows import written_words
+from lexppl.report.fit_warnings import with_arguments
 from lexppl.report.image_text_parts import image_parts, text_parts
 from lexppl.report.results.encoded_choice import QUESTION
 from lexppl.report.results.scores import score_cells
@@ -63,7 +64,9 @@ def write_report(report: Report, path: Path) -> None:
     with plt.style.context("default"):  # Not those of the user's matplotlibrc.
         context = _shared(report, path.parent)
         context |= _of_table(report) if isinstance(report, TableReport) else _of_rows(report)
-    path.write_text(rendered(*PAGE, **context), encoding="utf-8")
+    text: str = rendered(*PAGE, **context)
+    text = text if report.options.command else with_arguments(text)
+    path.write_text(text, encoding="utf-8")
 
 
 def _shared(report: Report, folder: Path) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from lexppl.explanation.reading.modes import with_modes
 from lexppl.inference import Checkpoints, FitResult
 from lexppl.inference.training.watch import Progress
 from lexppl.report.data import ReportOptions
-from lexppl.report.fit_warnings import collapse_messages, learned_messages
+from lexppl.report.fit_warnings import collapse_messages, learned_messages, with_arguments
 from lexppl.report.results import scores
 from lexppl.report.results.single_rows import ExplainedRow, write_lines
 from lexppl.saving import save
@@ -43,14 +43,13 @@ class Sections:
     Args:
         complete: False where Ctrl-C has ended the fit.
         say: told each section that takes long; nobody where None.
-        alert: told each warning.
+        alert: told each warning; Python's warnings where None.
     """
 
-    def __init__(
-        self, complete: bool, say: Tell | None = None, alert: Tell = warnings.warn
-    ) -> None:
-        self.complete, self.alert = complete, alert
+    def __init__(self, complete: bool, say: Tell | None = None, alert: Tell | None = None) -> None:
+        self.complete = complete
         self.say: Tell = say or (lambda name: None)
+        self.alert: Tell = alert or (lambda text: warnings.warn(with_arguments(text), stacklevel=3))
         self.warnings: list[str] = []
 
     def warn(self, messages: Sequence[str], first: bool = False) -> None:

@@ -4,6 +4,7 @@ import base64
 import html
 import io
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -38,8 +39,10 @@ ABOUT = "</style></head><body><main><h1>{}</h1>{}"
 
 def page_of(part, title):
     part = Markup(ABOUT).format(title, part)
-    about = {"row": "row", "distribution": "reads", "selects": False, "replicates": 1}
-    page = rendered(*PAGE, version="0", title=title, part=part, entries="entries", **about)
+    plan = SimpleNamespace(replicates=1)
+    report = SimpleNamespace(distribution="reads", plan=plan, entries="entries")
+    about = {"row": "row", "selects": False, "report": report}
+    page = rendered(*PAGE, version="0", title=title, part=part, **about)
     return f"{page}</main></body></html>"
 
 
