@@ -48,7 +48,7 @@ from lexppl.models.architectures.texts import TextArchitecture
 from lexppl.models.imputers import imputer_of
 from lexppl.report.data import RowsReport
 from lexppl.report.divided_rows import DividedRows, Part, written_words
-from lexppl.report.fit_warnings import behind_message, early_message
+from lexppl.report.fit_warnings import behind_message
 from lexppl.report.results.scores import Judgement
 from lexppl.report.results.single_rows import ExplainedRow, default_rows, explained_row
 from lexppl.report.results.words import WordFindings, found_words, word_table
@@ -75,6 +75,10 @@ start from fitted ones take a larger rate."""
 DECAY_OF_TEXTS = 0.2
 """Weight decay, over N: of 300 texts an explainer is −.38 nats right, −.46 without and, keeping
 nearly all words, −.22 by ten times as much."""
+NO_VALIDATION = (
+    "too few rows of each class to set any apart for choosing the best epoch: the best one is the "
+    "one that fits the rows to fit on best"
+)
 WORDS_KEPT = 10  # By default, by a method that needs a k; L2X's
 
 
@@ -88,6 +92,7 @@ class RowsRun(SectionedReport, ExplainRun):
 
     source: DividedRows
     architecture: Architecture
+    full: FittedPredictor | None = None
     masks, draws = 20, 5
 
     def read(self, device: torch.device) -> None:
@@ -184,20 +189,7 @@ class RowsRun(SectionedReport, ExplainRun):
         )
 
     def warnings_of_fit(self) -> list[str]:
-        result, plan, found = self.result, self.plan, []
-        if self.source.valid is None:
-            found.append(
-                "too few rows of each class to set any apart for choosing the best epoch: the best "
-                "one is the one that fits the rows to fit on best"
-            )
-        if result.interrupted:
-            found.append(
-                f"interrupted after {len(result.history)} of {plan.epochs} epochs; the best state "
-                "so far is written, judged by itself (Ctrl-C again ends with the model alone)"
-            )
-        elif METHODS[plan.method].takes("imputations") and plan.penalty is not None:
-            found += early_message(result.best_epoch.tolist(), len(result.history), True)
-        return found
+        return [NO_VALIDATION] * (self.source.valid is None) + super().warnings_of_fit()
 
     def learned(self) -> BaseRateGain:
         train_y, test, seed = self.source.train.y, self.source.test, self.plan.seed

@@ -55,14 +55,13 @@ def print_report(report: Report, folder: Path) -> None:
 def _ranking(report: Report) -> tuple[Sequence[str], list[list[str]]]:
     """Head and lines of the ranking."""
     if isinstance(report, TableReport):
-        gains, in_folds = report.gains, report.source.fold is not None
-        lines = ranked_lines(report.ranking, None if gains is None else gains.groups)
-        head = ranking_head(report.kind, gains is not None, consistency(report), in_folds=in_folds)
-        return head, ranking_cells(lines)
-    if report.source.are_texts:
+        has_gains, in_folds = report.gains is not None, report.source.fold is not None
+        head = ranking_head(report.kind, has_gains, consistency(report), in_folds=in_folds)
+    elif report.source.are_texts:
         return WORD_HEAD, word_cells(report.ranking)
-    head = ["row and column", *ranking_head(report.kind, False)[1:]]
-    return head, ranking_cells(ranked_lines(report.ranking, None))
+    else:
+        head = ["row and column", *ranking_head(report.kind, False)[1:]]
+    return head, ranking_cells(ranked_lines(report))
 
 
 def row_text(row: ExplainedRow) -> str:

@@ -22,12 +22,13 @@ CLASS_FEATURES, MOST_CLASSES, MOST_LEVELS = 12, 6, 2
 """Features and classes of directions by class; levels that raise, and that lower."""
 
 
-def ranked_lines(ranking: pd.DataFrame, groups: pd.DataFrame | None) -> pd.DataFrame:
+def ranked_lines(report: Report) -> pd.DataFrame:
     """Groups by what they say, below each that is found its found and its most kept members;
     features where there are no groups. Without replicates or gains a value is NaN."""
-    if groups is None:
+    ranking, gains = report.ranking, getattr(report, "gains", None)
+    if gains is None:
         return ranking.drop(columns="gain", errors="ignore").assign(member=False)
-    parts = []
+    parts, groups = [], gains.groups
     for place, name in enumerate(groups.index):
         parts.append(groups.iloc[[place]].assign(member=False))
         if groups["members"].iloc[place] > 1 and groups["found"].iloc[place]:
@@ -78,7 +79,7 @@ def ranking_cells(lines: pd.DataFrame) -> list[list[str]]:
 def ranking_bars(report: TableReport) -> list[dict[str, Any]]:
     """Name, bar and cells of each line for the page: bars from the gain to what is said alone, with
     an interval that covers both of theirs, or bars of the masks from 0."""
-    lines = ranked_lines(report.ranking, None if report.gains is None else report.gains.groups)
+    lines = ranked_lines(report)
     columns = [str(lines.columns[0]), str(lines.columns[0]), "lower", "upper"]
     if has_gains := "gain" in lines:
         columns = ["gain", "first", "lower", "upper"]

@@ -16,7 +16,6 @@ from torch import Tensor
 
 from lexppl.arviz_compatibility import Posterior
 from lexppl.choices.files import CERTIFIED, DIGITS, DIRECTIONS, ENCODING, GROUPS, PATH
-from lexppl.choices.methods import METHODS
 from lexppl.choices.settings import chooses_penalty
 from lexppl.data.divided_table import DividedTable, capped
 from lexppl.evaluation.judges import EvalX, FittedPredictor
@@ -99,6 +98,7 @@ class Report(SectionedReport):
 
     source: DividedTable
     table: FittedTable
+    judged_by = f"judged by itself on at most {HASTY_ROWS} held-out rows"
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class Report(SectionedReport):
         else:
             self.table = _fitted_table(explainer, X, y, groups, self.options.data)
         self.source, self.plan, self.result = self.table.source, self.table.plan, self.table.result
-        self.full, self.progress, self.checkpoints = self.table.full, progress, checkpoints
+        self.progress, self.checkpoints = progress, checkpoints
         self.sections = Sections(not self.result.interrupted)
 
     def write_reading(self, folder: Path) -> None:
@@ -125,46 +125,35 @@ class Report(SectionedReport):
             self.source.data.encoding.save(folder / ENCODING)
 
     def fit_full(self) -> FittedPredictor:
-        table, rows, full = self.table, self._rows(), self.full
+        table, rows, plan = self.table, encoded_rows(self.source), self.plan
         if table.fit.full is not None and table.outputs is None:
             return table.fit.full
-        if full is None:
-            kept = below(self.checkpoints, "full-predictor")
-            full = fit_full_predictor(self.plan, rows, self.progress, kept)
-        return best_full_predictor(full, self.plan, rows)
+        states = below(self.checkpoints, "full-predictor")
+        full = table.full or fit_full_predictor(plan, rows, self.progress, states)
+        return best_full_predictor(full, plan, rows)
 
     def fit_judge(self) -> EvalX:
         data = self.source.data
         # A marker of a missing value is hidden with it.
         grouping = Grouping(data.groups, data.entry_names, (data.n_features,)).to(data.x.device)
-        rows = replace(self._rows(), grouping=grouping)
+        rows = replace(encoded_rows(self.source), grouping=grouping)
         return fit_judge(self.plan, rows, self.progress, below(self.checkpoints, "judge"))
-
-    def _rows(self) -> EncodedRows:
-        return encoded_rows(self.source)
 
     def warnings_of_fit(self) -> list[str]:
         plan, result, source, path = self.plan, self.result, self.source, self.table.fit.path
         unjudged = source.valid_rows is None and source.fold is None and not result.sampler
         lines = [NO_VALIDATION] if unjudged else []
-        if unjudged and path is None and plan.k is None:
+        if unjudged and plan.penalty == plan.usual_penalty and plan.k is None:
             lines += [NO_PATH.format(plan.penalty)] * chooses_penalty(plan.method)
+        of_fit = super().warnings_of_fit()
         if result.interrupted:
             self.source = capped(source, plan.seed, HASTY_ROWS)
             self.table = replace(self.table, source=self.source)
-            lines.insert(
-                0,
-                f"interrupted after {len(result.history)} of {plan.epochs} epochs; the best state "
-                f"so far is written, judged by itself on at most {HASTY_ROWS} held-out rows "
-                "(Ctrl-C again ends with the model alone)",
-            )
-        elif plan.posterior is None:
+            lines = of_fit + lines
+        else:
             if path is not None:
                 lines += fit_warnings.path_message(path.table["penalty"].tolist(), path.index)
-            grows = METHODS[plan.method].takes("imputations") and plan.penalty is not None
-            lines += fit_warnings.early_message(
-                result.best_epoch.tolist(), len(result.history), grows
-            )
+            lines += of_fit
         return lines + fit_warnings.table_warnings(self.source, self.table.outputs)
 
     def learned(self) -> BaseRateGain:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from lexppl.arviz_compatibility import Posterior
 from lexppl.choices.files import DIGITS, EXPLAINER, IMPORTANCE, OUTPUTS, POSTERIOR, REPORT, ROWS
+from lexppl.choices.methods import METHODS
 from lexppl.evaluation.folds import Folds
 from lexppl.evaluation.judges import EvalX, FittedPredictor
 from lexppl.evaluation.prediction import BaseRateGain
@@ -23,7 +24,12 @@ from lexppl.explanation.reading.modes import with_modes
 from lexppl.inference import Checkpoints, FitResult
 from lexppl.inference.training.watch import Progress
 from lexppl.report.data import ReportOptions
-from lexppl.report.fit_warnings import collapse_messages, learned_messages, with_arguments
+from lexppl.report.fit_warnings import (
+    collapse_messages,
+    early_message,
+    learned_messages,
+    with_arguments,
+)
 from lexppl.report.results import scores
 from lexppl.report.results.single_rows import ExplainedRow, write_lines
 from lexppl.saving import save
@@ -100,9 +106,7 @@ class SectionedReport(ABC):
     sections: Sections
     progress: Progress = False
     checkpoints: Checkpoints | None = None
-    full: FittedPredictor | None = None
-    """The predictor of the labels that sees everything, if fitted first."""
-    entries = "features"
+    entries, judged_by = "features", "judged by itself"
     masks: ClassVar[int] = scores.PREDICTED_MASKS
     draws: ClassVar[int] = scores.JUDGED_DRAWS
     """Masks of a row by which the explainer is judged, and draws of them by EVAL-X."""
@@ -120,9 +124,17 @@ class SectionedReport(ABC):
     def fit_judge(self) -> EvalX:
         """Return EVAL-X, fitted to the labels."""
 
-    @abstractmethod
     def warnings_of_fit(self) -> list[str]:
-        """Lines that warn of faults of the fit."""
+        """Lines that warn of an interrupted or an early fit."""
+        plan, result, judged = self.plan, self.result, self.judged_by
+        if result.interrupted:
+            return [
+                f"interrupted after {len(result.history)} of {plan.epochs} epochs; the best state "
+                f"so far is written, {judged} (Ctrl-C again ends with the model alone)"
+            ]
+        grows = METHODS[plan.method].takes("imputations") and plan.penalty is not None
+        grows = grows and plan.posterior is None
+        return early_message(result.best_epoch.tolist(), len(result.history), grows)
 
     @abstractmethod
     def learned(self) -> BaseRateGain:
