@@ -18,11 +18,7 @@ from lexppl.choices.imputers import OF_WORDS
 from lexppl.choices.methods import METHODS
 from lexppl.choices.settings import usual_imputer
 from lexppl.cli.explain_command import ExplainRun
-from lexppl.cli.image_text_rows import (
-    read_images,
-    read_texts,
-    write_reading,
-)
+from lexppl.cli.image_text_rows import read_images, read_texts, write_reading
 from lexppl.cli.options.checks import TEXTS, kind_of_data
 from lexppl.cli.options.plan_options import typed_settings
 from lexppl.cli.terminal import show_progress

@@ -23,13 +23,7 @@ from lexppl.explanation.reading.masks import (
 )
 from lexppl.explanation.reading.picture_values import chosen_rows
 from lexppl.explanation.reading.rows import percent, row_outcomes, row_spread
-from lexppl.plots.images import (
-    Pixels,
-    SelectionMaps,
-    as_colours,
-    row_title,
-    widest_of,
-)
+from lexppl.plots.images import Pixels, SelectionMaps, as_colours, row_title, widest_of
 from lexppl.plots.texts import highlighted_text
 from lexppl.report.data import RowGroup, shown_rows
 

@@ -284,11 +284,7 @@ def encoded_rows(source: DividedTable, observed: Tensor | None = None) -> Encode
 
 
 def _fitted_table(
-    explainer: TableExplainer,
-    X: Any,
-    y: Any,
-    groups: Mapping[str, Sequence[str]] | None,
-    name: str,
+    explainer: TableExplainer, X: Any, y: Any, groups: Mapping[str, Sequence[str]] | None, name: str
 ) -> FittedTable:
     """An estimator's fit, with held-out rows before those of the fit."""
     if X is None or y is None:

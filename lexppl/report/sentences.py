@@ -15,14 +15,7 @@ from lexppl.choices.settings import POINTS, Regime
 from lexppl.evaluation.importance import FDR
 from lexppl.explanation.reading.masks import PROBABILITY
 from lexppl.explanation.reading.modes import Alternative
-from lexppl.explanation.reading.sentences import (
-    BOLD,
-    NAMED,
-    PLAIN,
-    ReadGroup,
-    Reading,
-    groups_read,
-)
+from lexppl.explanation.reading.sentences import BOLD, NAMED, PLAIN, ReadGroup, Reading, groups_read
 from lexppl.report.data import Report, RowsReport, TableReport
 from lexppl.report.results.gains import JudgedGains
 from lexppl.report.results.scores import BASE, EXPLAINER, FULL, Judgement, ScoreRow
