@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pandas as pd
 import torch
 from torch import Tensor, nn
 
@@ -48,7 +49,7 @@ from lexppl.report.fit_warnings import behind_message
 from lexppl.report.results.scores import Judgement
 from lexppl.report.results.single_rows import ExplainedRow, default_rows, explained_row
 from lexppl.report.results.words import WordFindings, found_words, word_table
-from lexppl.report.sections import SectionedReport, lines_of, write_tables
+from lexppl.report.sections import SectionedReport
 from lexppl.summary import counted
 from lexppl.systems.fit_plan import FitPlan, plan_for
 from lexppl.tabular.table_fit import method_system
@@ -268,11 +269,9 @@ class RowsRun(SectionedReport, ExplainRun):
             rows.append(explained_row(steps, place, base, number, why, observed, values))
         return tuple(rows)
 
-    def write_tables(self, folder: Path, report: RowsReport) -> None:
-        lines = lines_of(report.rows)
-        if lines is not None:
-            lines = lines[lines["step"].isna() | (lines["step"].abs() > 0)]
-        write_tables(folder, report.posterior, report.ranking, lines)
+    def lines_of(self, rows: Sequence[ExplainedRow]) -> pd.DataFrame:
+        lines = super().lines_of(rows)
+        return lines[lines["step"].isna() | (lines["step"].abs() > 0)]
 
 
 def plan_of_rows(options: argparse.Namespace, source: DividedRows) -> FitPlan:

@@ -22,15 +22,7 @@ from lexppl.data.divided_table import DividedTable
 from lexppl.evaluation.importance import FDR
 from lexppl.evaluation.penalty_path import PenaltyPath
 from lexppl.evaluation.prediction import BaseRateGain
-from lexppl.explanation.reading.masks import (
-    ATTRIBUTION,
-    PROBABILITY,
-    SHARE,
-    STRENGTH,
-    ImportanceKind,
-    kind_of,
-    mask_means,
-)
+from lexppl.explanation.reading import masks
 from lexppl.explanation.reading.modes import Alternative, alternatives_of
 from lexppl.explanation.reading.picture_values import evenly
 from lexppl.explanation.reading.rows import RowOutcome
@@ -51,10 +43,10 @@ MOST_CLASSES = 12  # Classes of which a page shows rows
 
 
 SHOWN_NAMES = 6  # Classes that a line names
-DOES: Mapping[ImportanceKind, str] = {
-    SHARE: "gives each {} of a row a share of the importance",
-    STRENGTH: "lets each {} of a row through in part",
-    ATTRIBUTION: "gives each {} of a row a contribution, with its sign",
+DOES: Mapping[masks.ImportanceKind, str] = {
+    masks.SHARE: "gives each {} of a row a share of the importance",
+    masks.STRENGTH: "lets each {} of a row through in part",
+    masks.ATTRIBUTION: "gives each {} of a row a contribution, with its sign",
 }
 """What an explainer whose masks do not select does with entries."""
 
@@ -105,9 +97,9 @@ class CommonReport:
     entries: ClassVar[str] = "features"
 
     @cached_property
-    def kind(self) -> ImportanceKind:
+    def kind(self) -> masks.ImportanceKind:
         """Kind of importance that the masks state."""
-        return kind_of(self.posterior)
+        return masks.kind_of(self.posterior)
 
     @cached_property
     def modes(self) -> list[Alternative]:
@@ -176,7 +168,7 @@ class TableReport(CommonReport):
     @property
     def distribution(self) -> str:
         """What the explainer does with a row's features, in words."""
-        if self.kind is PROBABILITY:
+        if self.kind is masks.PROBABILITY:
             among = ", of those that the rows of other folds show to matter" * self.limited
             return f"keeps {self.plan.law}{', from the data' * (self.path is not None)}{among}"
         return DOES[self.kind].format("feature")
@@ -253,7 +245,7 @@ class KeptSize:
     @classmethod
     def of(cls, posterior: Posterior) -> KeptSize:
         """The size in a posterior."""
-        sizes = mask_means(posterior).sum("feature").values.astype(np.float64)
+        sizes = masks.mask_means(posterior).sum("feature").values.astype(np.float64)
         each, rows = sizes.mean(1), sizes.mean(0)
         half = math.nan
         if len(each) > 1:
@@ -310,7 +302,7 @@ class RowsReport(CommonReport):
     def distribution(self) -> str:
         """What the explainer does with a row's entries, in words."""
         plan, data = self.plan, self.source.data
-        if self.kind is not PROBABILITY:
+        if self.kind is not masks.PROBABILITY:
             return DOES[self.kind].format(f"of the {data.entries}")
         if plan.k is not None:
             return f"keeps exactly {plan.k} of the {data.n_entries} {data.entries} of each row"

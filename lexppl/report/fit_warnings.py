@@ -42,8 +42,7 @@ NOTHING_LEARNED = (
 )
 
 OPTIONS = (
-    *("k", "penalty", "epochs", "masks", "seed", "imputer", "missing-indicator", "method", "row"),
-    *("replicates", "task", "group", "drop"),
+    "k|penalty|epochs|masks|seed|imputer|missing-indicator|method|row|replicates|task|group|drop"
 )
 """Options of the command that a report names."""
 
@@ -59,7 +58,7 @@ def with_arguments(text: str) -> str:
         >>> with_arguments("give more --epochs, --imputer copula or another --missing-indicator")
         'give more epochs=, imputer=copula or another missing_indicator='
     """
-    option = rf"(?<!\S)--({'|'.join(OPTIONS)})\b(?: (?=copula|lex|classification|\d|N\b))?"
+    option = rf"(?<!\S)--({OPTIONS})\b(?: (?=copula|lex|classification|\d|N\b))?"
     return re.sub(option, lambda name: f"{name[1].replace('-', '_')}=", text)
 
 

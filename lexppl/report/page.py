@@ -16,7 +16,7 @@ from lexppl.choices.settings import NETWORK
 from lexppl.data.texts import TextDataset
 from lexppl.evaluation.effects import LEAST_KEPT
 from lexppl.evaluation.penalty_path import WITHIN
-from lexppl.explanation.reading.masks import PROBABILITY, masks_of
+from lexppl.explanation.reading.masks import masks_of
 from lexppl.explanation.reading.sentences import html
 from lexppl.report import charts, ranking, sentences
 from lexppl.report.data import Report, RowsReport, TableReport
@@ -31,19 +31,8 @@ from lexppl.summary import counted
 from lexppl.systems.fit_plan import FitPlan
 
 HEAD = ("start.html", "styles.css")
-PAGE = (
-    *HEAD,
-    "maps.css",
-    "opening.html",
-    "dial.html",
-    "words.html",
-    "ranking.html",
-    "part.html",
-    "single_rows.html",
-    "heat_map.html",
-    "choice.html",
-    "closing.html",
-)
+PARTS = "opening dial words ranking part single_rows heat_map choice closing"
+PAGE = (*HEAD, "maps.css", *(f"{part}.html" for part in PARTS.split()))
 FIRST_FEATURES, SHOWN_WORDS = 15, 30  # Of a ranking that are seen at once
 VERSIONS = ("lexppl", "torch", "pyro-ppl", "numpy", "scikit-learn", "arviz")
 
@@ -81,10 +70,8 @@ def _shared(report: Report, folder: Path) -> dict[str, Any]:
         "decisions": getattr(report.source, "decisions", ()),
         "warnings": report.warnings,
         "single_rows": [row_block(row) for row in report.rows],
-        "selects": report.kind is PROBABILITY,
         "hidden": report.hidden_by.partition(": ")[2] or report.hidden_by,
         "scores": {"head": head, "rows": [_with_spreads(line) for line in rows]},
-        "classes_scored": len(data.class_names or ()),
         "judged": any(row.who.startswith("EVAL-X") for row in scores),
         "history": charts.history_figure(report.result.history),
         "validated": bool(np.isfinite(report.result.history.valid).any()),
@@ -127,7 +114,6 @@ def _of_rows(report: RowsReport) -> dict[str, Any]:
     context: dict[str, Any] = {
         "subtitle": " · ".join(report.summary()[1:]),
         "part": _part(report),
-        "row": report.source.data.rows,
     }
     if not report.source.are_texts:
         row = report.rows[0].number if report.rows else report.numbers[0][0]

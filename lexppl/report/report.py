@@ -43,7 +43,7 @@ from lexppl.report.results.gains import (
 from lexppl.report.results.penalties import AllPenalties, at_each_penalty
 from lexppl.report.results.scores import Judgement, ScoreRow
 from lexppl.report.results.single_rows import Details, add_row_values, details_of
-from lexppl.report.sections import SectionedReport, Sections, lines_of, write_tables
+from lexppl.report.sections import SectionedReport, Sections
 from lexppl.tabular.encoded_rows import EncodedRows, encoded_data, judged_groups
 from lexppl.tabular.estimators import TableExplainer, in_response_units
 from lexppl.tabular.predictors import best_full_predictor, fit_full_predictor, fit_judge
@@ -263,10 +263,11 @@ class Report(SectionedReport):
         return self.sections.run("", work, None, early)
 
     def write_tables(self, folder: Path, report: TableReport) -> None:
-        posterior, data, details = report.posterior, report.source.data, report.details
+        data, details = report.source.data, report.details
         if data.class_names is None and data.encoding is not None:
-            posterior = in_response_units(posterior, data.encoding.target)
-        write_tables(folder, posterior, report.ranking, lines_of(details.rows))
+            in_units = in_response_units(report.posterior, data.encoding.target)
+            report = replace(report, posterior=in_units)
+        super().write_tables(folder, report)
         if report.gains is not None:
             report.gains.groups.to_csv(folder / GROUPS, float_format=DIGITS)
         if details.directions is not None:

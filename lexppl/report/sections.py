@@ -144,9 +144,16 @@ class SectionedReport(ABC):
     def report(self, gain: BaseRateGain, judgement: scores.Judgement, judge: EvalX | None) -> Any:
         """Draw the posterior, run the other sections, and gather their results."""
 
-    @abstractmethod
     def write_tables(self, folder: Path, report: Any) -> None:
-        """Write the posterior and the tables."""
+        """Write the posterior, the ranking, and single rows, if any."""
+        save_posterior(report.posterior, folder / POSTERIOR)
+        report.ranking.to_csv(folder / IMPORTANCE, float_format=DIGITS)
+        if report.rows:
+            write_lines(self.lines_of(report.rows), folder / ROWS)
+
+    def lines_of(self, rows: Sequence[ExplainedRow]) -> pd.DataFrame:
+        """Single rows as lines of a table."""
+        return pd.concat([row.lines() for row in rows], ignore_index=True)
 
     def write(self, folder: str | Path, overwrite: bool = False) -> Any:
         """Write the fitted explainer, the tables and the page into a folder; what the page says.
@@ -237,18 +244,3 @@ class SectionedReport(ABC):
 
     def _worded(self, messages: list[str]) -> list[str]:
         return [message.replace("features", self.entries) for message in messages]
-
-
-def write_tables(
-    folder: Path, posterior: Posterior, ranking: pd.DataFrame, lines: pd.DataFrame | None
-) -> None:
-    """Write the posterior, the ranking, and lines of single rows, if any."""
-    save_posterior(posterior, folder / POSTERIOR)
-    ranking.to_csv(folder / IMPORTANCE, float_format=DIGITS)
-    if lines is not None:
-        write_lines(lines, folder / ROWS)
-
-
-def lines_of(rows: Sequence[ExplainedRow]) -> pd.DataFrame | None:
-    """Single rows as lines of a table, if any."""
-    return pd.concat([row.lines() for row in rows], ignore_index=True) if rows else None

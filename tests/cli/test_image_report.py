@@ -40,9 +40,10 @@ ABOUT = "</style></head><body><main><h1>{}</h1>{}"
 def page_of(part, title):
     part = Markup(ABOUT).format(title, part)
     plan = SimpleNamespace(replicates=1)
-    report = SimpleNamespace(distribution="reads", plan=plan, entries="entries")
-    about = {"row": "row", "selects": False, "report": report}
-    page = rendered(*PAGE, version="0", title=title, part=part, **about)
+    source = SimpleNamespace(data=SimpleNamespace(rows="row"))
+    about = {"distribution": "reads", "plan": plan, "entries": "entries", "source": source}
+    report = SimpleNamespace(kind=SimpleNamespace(name="share"), **about)
+    page = rendered(*PAGE, version="0", title=title, part=part, report=report)
     return f"{page}</main></body></html>"
 
 

@@ -31,13 +31,7 @@ JUDGED_ROWS = 2000  # Most held-out rows of the gain over the base rate
 GAIN_ROWS = 20_000  # Most rows that gains are of
 MEASURING = "measuring what the features are worth"
 MOST_SETS = 80  # Of columns, each with predictors of its own: seconds
-REPORTED = {
-    "last": "gain",
-    "last_error": "gain_error",
-    "last_lower": "gain_lower",
-    "last_upper": "gain_upper",
-    "last_p": "gain_p",
-}
+REPORTED = {f"last{end}": f"gain{end}" for end in ("", "_error", "_lower", "_upper", "_p")}
 
 
 @dataclass(frozen=True, eq=False)
