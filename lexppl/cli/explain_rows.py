@@ -7,7 +7,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any, TypeVar
 
 import pandas as pd
@@ -19,7 +18,7 @@ from lexppl.choices.imputers import OF_WORDS
 from lexppl.choices.methods import METHODS
 from lexppl.choices.settings import usual_imputer
 from lexppl.cli.explain_command import ExplainRun
-from lexppl.cli.image_text_rows import read_images, read_texts, write_reading
+from lexppl.cli.image_text_rows import read_images, read_texts
 from lexppl.cli.options.checks import TEXTS, kind_of_data
 from lexppl.cli.options.plan_options import typed_settings
 from lexppl.cli.terminal import show_progress
@@ -156,9 +155,6 @@ class RowsRun(SectionedReport, ExplainRun):
             progress=self.progress,
             **settings,
         )
-
-    def write_reading(self, folder: Path) -> None:
-        write_reading(self.source, folder)
 
     def fit_full(self) -> FittedPredictor:
         if self.full is not None:

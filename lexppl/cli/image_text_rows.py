@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import warnings
 from collections.abc import Mapping, Sequence
@@ -16,7 +15,6 @@ import torch
 
 from lexppl.argument_checks import near
 from lexppl.choices.data_sets import image_names, text_names
-from lexppl.choices.files import TEXTS, VOCABULARY
 from lexppl.cli.options.checks import check_row_numbers
 from lexppl.cli.table_rows import file_format_of
 from lexppl.cli.terminal import UsageError
@@ -157,14 +155,6 @@ def read_texts(options: argparse.Namespace, device: torch.device) -> DividedRows
     networks = texts(len(train.vocabulary), train.length, **SMALL_OF_TEXTS)
     numbered, kept = numbered.to(device), _kept_end(options)
     return DividedRows(described, train, valid, test, networks, numbered, numbers, places, kept)
-
-
-def write_reading(source: DividedRows, folder: Path) -> None:
-    """Write how texts are read; nothing of images."""
-    if isinstance(source.train, TextDataset):
-        source.train.vocabulary.save(folder / VOCABULARY)
-        how = {"length": source.train.length, "keep": source.keep}
-        (folder / TEXTS).write_text(json.dumps(how) + "\n", encoding="utf-8")
 
 
 def _kept_end(options: argparse.Namespace) -> Literal["start", "end"] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 from lexppl.argument_checks import quoted
 from lexppl.choices.data_sets import synthetic_names
+from lexppl.choices.files import ENCODING
 from lexppl.data.cells import date_order, days_of, holds_dates
 from lexppl.data.dataset import Dataset
 from lexppl.data.encoding import TargetColumn
@@ -103,6 +105,11 @@ class DividedTable(Summarised):
         """What a unit of a standardised response is in the table's own units, or, of a heavy tail,
         on the curve by which it enters."""
         return self.target.scale
+
+    def write_reading(self, folder: Path) -> None:
+        """Write how its columns became features, where they did."""
+        if self.data.encoding is not None:
+            self.data.encoding.save(folder / ENCODING)
 
     def to(self, device: torch.device | str) -> DividedTable:
         """The same table with its data on ``device``."""

@@ -246,8 +246,7 @@ def direction_table(
     kept = effects.kept.detach().double().cpu().numpy()
     lines: list[dict[str, Any]] = []
     for g, name in enumerate(effects.entry_names):
-        known = values.get(name)
-        if known is None:
+        if (known := values.get(name)) is None:
             continue
         shaped(f"values of {name!r}", known.numbers, each.shape[1:2])
         for c, label in enumerate(effects.class_names or ("",)):
@@ -382,8 +381,8 @@ class RowSteps:
         own = table.index.isin(order.index[:features])
         if not np.isnan(self.base):
             first = "base rate" if self.label is not None else "mean"
-            lines = [(first, self.base, 0.0, True)]
-            lines.append(("all hidden", self.base, self.first_step, False))
+            hidden = "all hidden", self.base, self.first_step, False
+            lines = [(first, self.base, 0.0, True), hidden]
         else:
             lines = [("all hidden", self.hidden, 0.0, True)]
         reached = self.hidden
@@ -401,12 +400,8 @@ class RowSteps:
 
     def in_units(self, scale: float, mean: float) -> RowSteps:
         """Steps of a standardised response in its own units, or in those of its curve."""
-        own = self.table
-        table = own.assign(
-            step=own["step"] * scale,
-            spread=own["spread"] * scale,
-            total=own["total"] * scale + mean,
-        )
+        table = self.table.assign(total=self.table["total"] * scale + mean)
+        table[["step", "spread"]] *= scale
         ends = {n: getattr(self, n) * scale + mean for n in ("base", "hidden", "predicted")}
         return replace(self, table=table, **ends)
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from lexppl.choices.files import TEXTS, VOCABULARY
 from lexppl.data.images import ImageDataset
 from lexppl.data.texts import TextDataset
 from lexppl.models.architectures.base import Architecture
@@ -82,6 +85,13 @@ class DividedRows:
     def by_number(self, numbers: Sequence[int]) -> Part:
         """The rows with these numbers, as a data set."""
         return self.numbered.subset(torch.from_numpy(np.searchsorted(self.numbers, numbers)))
+
+    def write_reading(self, folder: Path) -> None:
+        """Write how texts are read; nothing of images."""
+        if isinstance(self.train, TextDataset):
+            self.train.vocabulary.save(folder / VOCABULARY)
+            how = {"length": self.train.length, "keep": self.keep}
+            (folder / TEXTS).write_text(json.dumps(how) + "\n", encoding="utf-8")
 
     def part_of(self, number: int) -> str:
         """Part of a numbered row, in words; empty of a held-out one."""

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from lexppl.arviz_compatibility import Posterior
-from lexppl.choices.files import CERTIFIED, DIGITS, DIRECTIONS, ENCODING, GROUPS, PATH
+from lexppl.choices.files import CERTIFIED, DIGITS, DIRECTIONS, GROUPS, PATH
 from lexppl.choices.settings import chooses_penalty
 from lexppl.data.divided_table import DividedTable, capped
 from lexppl.evaluation.judges import EvalX, FittedPredictor
@@ -120,10 +120,6 @@ class Report(SectionedReport):
         self.progress, self.checkpoints = progress, checkpoints
         self.sections = Sections(not self.result.interrupted)
 
-    def write_reading(self, folder: Path) -> None:
-        if self.source.data.encoding is not None:
-            self.source.data.encoding.save(folder / ENCODING)
-
     def fit_full(self) -> FittedPredictor:
         table, rows, plan = self.table, encoded_rows(self.source), self.plan
         if table.fit.full is not None and table.outputs is None:
@@ -226,9 +222,8 @@ class Report(SectionedReport):
             few = f"only {rare} of {rows} held-out rows have a rarer label"
             self.sections.warn([f"gains were not tested: {few}"])
             return None
-        if rows < 2:
-            return None
-        return judge_gains(self.table, posterior, self.options.fdr, self.options.fwer)
+        fdr, fwer = self.options.fdr, self.options.fwer
+        return None if rows < 2 else judge_gains(self.table, posterior, fdr, fwer)
 
     def _details(self, posterior: Posterior, gains: JudgedGains | None) -> Details:
         """Directions and single rows."""

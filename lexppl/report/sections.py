@@ -112,10 +112,6 @@ class SectionedReport(ABC):
     """Masks of a row by which the explainer is judged, and draws of them by EVAL-X."""
 
     @abstractmethod
-    def write_reading(self, folder: Path) -> None:
-        """Write how rows are read."""
-
-    @abstractmethod
     def fit_full(self) -> FittedPredictor:
         """Return a fitted predictor of the labels that sees all of x, which others are compared
         with."""
@@ -168,7 +164,7 @@ class SectionedReport(ABC):
     def write_model(self, folder: Path) -> None:
         """Write the fitted explainer, and how rows are read."""
         save(self.result, folder / EXPLAINER)
-        self.write_reading(folder)
+        self.source.write_reading(folder)
 
     def write_results(self, folder: Path) -> Any:
         """Run the sections, and write the tables and the page; what the page says."""
