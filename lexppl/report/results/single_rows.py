@@ -166,27 +166,18 @@ def _rows(fitted: FittedTable, targets: Tensor, chosen: Mapping[int, str]) -> li
     source, groups, numbers = fitted.source, fitted.groups, list(chosen)
     x = source.data.x[torch.tensor(numbers, device=source.data.x.device)]
     values = values_of(source, x)
-    # In folds by the replicate that holds the row out.
-    found = [
-        judged(
-            folds_at(source, np.array([number])),
-            revealed_predictions,
-            fitted.result,
-            x[place : place + 1],
-            masks=ROW_MASKS,
-            groups=groups,
-            seed=fitted.seed,
-        )
-        for place, number in enumerate(numbers)
-    ]
+    how: dict[str, Any] = {"masks": ROW_MASKS, "groups": groups, "seed": fitted.seed}
     train = targets[torch.from_numpy(source.train_rows).to(targets.device)]
-    names = found[0].class_names
+    names = source.data.class_names
     base = train.double().mean() if names is None else base_frequencies(train, len(names))
     rows = []
     for place, number in enumerate(numbers):
-        why = chosen[number] + _part_of(source, number)
-        observed, texts = observed_text(source, number), _texts(values, groups, place)
-        row = explained_row(found[place], 0, base.cpu().numpy(), number, why, observed, texts)
+        # In folds by the replicate that holds the row out.
+        folds, own = folds_at(source, np.array([number])), x[place : place + 1]
+        revealed = judged(folds, revealed_predictions, fitted.result, own, **how)
+        why, texts = chosen[number] + _part_of(source, number), _texts(values, groups, place)
+        about = number, why, observed_text(source, number), texts
+        row = explained_row(revealed, 0, base.cpu().numpy(), *about)
         if names is None:
             target, text = source.target, source.target.text(row.steps.predicted)
             response = row.response if target.curve is None else f"mean {target.label}"
