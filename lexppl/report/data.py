@@ -119,8 +119,8 @@ class CommonReport:
 
     def files(self, folder: Path) -> dict[str, str]:
         """Files that are in the folder, and their meanings; the report first."""
-        held = data_held_by(str(self.plan.imputer))
-        with_data = f"; with the {self.plan.imputer} imputer it holds {held}"
+        held = data_held_by(self.plan.imputer_name)
+        with_data = f"; with the {self.plan.imputer_name} imputer it holds {held}"
         words = {"entries": self.entries, "draws": self.options.draws}
         words["held"] = "" if held is None else with_data
         return {
@@ -181,7 +181,8 @@ class TableReport(CommonReport):
     @property
     def hidden_by(self) -> str:
         """What hidden features are replaced with, in words."""
-        return f"{self.plan.imputer}: {hidden_by(str(self.plan.imputer))}"
+        name = self.plan.imputer_name
+        return f"{name}: {hidden_by(name)}" if name == self.plan.imputer else f"draws of {name}"
 
     @property
     def shape(self) -> str:
@@ -196,7 +197,7 @@ class TableReport(CommonReport):
         return [
             f"{data.name}: {self.shape}, target {self.target_text}",
             self.rows_text,
-            f"{plan.method}: {self.explained_text}; {self.distribution}; {plan.imputer} "
+            f"{plan.method}: {self.explained_text}; {self.distribution}; {plan.imputer_name} "
             f"imputation; {self._fitted()}; seed {plan.seed}",
             *([] if usual else [f"predictor: {self.predictor}"]),
         ]

@@ -105,6 +105,11 @@ class FitPlan:
         }
 
     @property
+    def imputer_name(self) -> str:
+        """Name of the imputer, or of its class."""
+        return self.imputer if isinstance(self.imputer, str) else type(self.imputer).__name__
+
+    @property
     def law(self) -> str:
         """Distribution of the masks, in words."""
         if self.k is not None:

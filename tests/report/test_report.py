@@ -15,6 +15,7 @@ from lexppl.data.divided_table import divided_frame
 from lexppl.explanation.reading.feature_values import feature_values
 from lexppl.explanation.reading.masks import masks_of
 from lexppl.inference import entropy_unit
+from lexppl.models import GaussianImputer
 from lexppl.report import Report, report
 from lexppl.report.report import encoded_rows
 from lexppl.report.results.gains import FittedTable
@@ -22,7 +23,7 @@ from lexppl.report.results.scores import BASE
 from lexppl.systems.fit_plan import plan_for
 from lexppl.tabular.encoded_rows import judged_groups
 from lexppl.tabular.table_fit import fit_table
-from tests.cli.tables import explained, people
+from tests.cli.tables import explained, page_of, people
 
 ROWS, HELD_OUT = 160, 40
 SMALL = {"epochs": 3, "replicates": 2, "random_state": 0, "hide_missing": True}
@@ -164,3 +165,13 @@ def test_an_interrupted_section_is_left_out(tmp_path, monkeypatch):
     assert (tmp_path / "r" / "report.html").exists()
     with pytest.raises(FileExistsError):
         Report(explainer, X[:20], y[:20], draws=2).write(tmp_path / "r")
+
+
+def test_groups_of_columns_and_an_imputer_of_ones_own(tmp_path):
+    X, y = people(60).drop(columns="income"), people(60).income
+    of_user = {"groups": ["body", "body", "work", "shoe"], "imputer": GaussianImputer()}
+    explainer = ExplainerClassifier(k=1, epochs=2, random_state=0, **of_user).fit(X[20:], y[20:])
+    results = Report(explainer, X[:20], y[:20], draws=2).write(tmp_path / "r")
+    assert set(results.ranking.index) == {"body", "work", "shoe"}
+    assert "replaces the others with draws of GaussianImputer" in page_of(tmp_path / "r")
+    assert all(not row.values for row in results.rows)

@@ -149,7 +149,7 @@ def encoded_choice(fitted: FittedTable) -> EncodedChoice:
         rows=len(x),
         base=float(base.mean()),
         predicted=str(source.data.target_name) if y is targets else "what the model says",
-        imputer=str(plan.imputer) if METHODS[plan.method].takes("imputer") else None,
+        imputer=plan.imputer_name if METHODS[plan.method].takes("imputer") else None,
         rare=rare,
     )
 

@@ -121,7 +121,7 @@ def add_row_values(posterior: Posterior, source: DividedTable, gains: JudgedGain
 def values_of(source: DividedTable, x: Tensor) -> dict[str, FeatureValues]:
     """Values of rows in the table's own units."""
     data = source.data
-    if data.encoding is not None:
+    if data.encoding is not None and data.entry_names == data.encoding.entry_names:
         return decoded_values(x, data.encoding)
     if data.n_features != data.n_entries:
         return {}
