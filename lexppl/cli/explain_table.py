@@ -14,7 +14,7 @@ from torch import Tensor
 
 from lexppl.choices.methods import METHODS
 from lexppl.choices.settings import AUTO, NETWORK, TREES, USUAL_PREDICTOR, Regime, chooses_penalty
-from lexppl.cli.black_box_file import asked_black_box, black_box_targets, load_black_box
+from lexppl.cli.black_box_file import asked_black_box, load_black_box
 from lexppl.cli.explain_command import ExplainRun
 from lexppl.cli.first_answer import first_answer
 from lexppl.cli.options.checks import check_row_numbers, regime_of
@@ -64,8 +64,7 @@ class TableRun(ExplainRun):
         self.groups = groups_of(options.groups, source)
         with self.threads():
             if model is not None:
-                self.box, x, places, source = asked_black_box(model, source, options)
-                self.outputs, source = black_box_targets(self.box, x, places, source)
+                self.box, self.outputs, source = asked_black_box(model, source, options)
                 self.source = source
         data = source.data
         observed = data.y if self.outputs is None else self.outputs

@@ -68,7 +68,7 @@ class ReportOptions:
     fdr: float = FDR
     fwer: float | None = None
     guarantee: float | None = None
-    data: str = "data"
+    data: str = ""
     black_box: str | None = None
     command: str = ""
 

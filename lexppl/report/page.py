@@ -176,9 +176,9 @@ def _settings(report: Report) -> list[tuple[str, str]]:
             f"annealed nested bound, {counted(plan.masks or 1, 'mask')} × "
             f"{counted(plan.imputations or 1, 'imputation')}"
         )
-    versions = ", ".join(f"{name} {_version(name)}" for name in VERSIONS)
+    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in VERSIONS)
     named = {
-        "data": f"{options.data}: {report.shape}",
+        "data": f"{options.data or report.source.data.name}: {report.shape}",
         "target": report.target_text,
         "rows": report.rows_text,
         "black box": table and black_box and f"{black_box}: {table.calls}",
@@ -212,10 +212,3 @@ def _networks(plan: FitPlan) -> str:
 
 def _widths(widths: Sequence[int]) -> str:
     return "–".join(str(width) for width in widths)
-
-
-def _version(name: str) -> str:
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return "unknown"

@@ -115,7 +115,7 @@ class Report(SectionedReport):
         if isinstance(explainer, FittedTable):
             self.table = explainer
         else:
-            self.table = _fitted_table(explainer, X, y, groups, self.options.data)
+            self.table = _fitted_table(explainer, X, y, groups, self.options.data or "data")
         self.source, self.plan, self.result = self.table.source, self.table.plan, self.table.result
         self.progress, self.checkpoints = progress, checkpoints
         self.sections = Sections(not self.result.interrupted)
