@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import t
 
+from lexppl.argument_checks import fraction, int_at_least
 from lexppl.arviz_compatibility import Posterior
 from lexppl.choices.files import EXPLAINER, MEANINGS, REPORT
 from lexppl.choices.imputers import data_held_by, hidden_by, image_imputers
@@ -71,6 +72,12 @@ class ReportOptions:
     data: str = ""
     black_box: str | None = None
     command: str = ""
+
+    def __post_init__(self) -> None:
+        int_at_least("draws", self.draws, 2)
+        for name in ("fdr", "fwer", "guarantee"):
+            if (share := getattr(self, name)) is not None:
+                fraction(name, share)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

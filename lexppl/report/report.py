@@ -14,6 +14,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from lexppl.argument_checks import int_between
 from lexppl.arviz_compatibility import Posterior
 from lexppl.choices.files import CERTIFIED, DIGITS, DIRECTIONS, GROUPS, PATH
 from lexppl.choices.settings import chooses_penalty
@@ -93,7 +94,7 @@ class Report(SectionedReport):
     Raises:
         ValueError, TypeError: an estimator that is not fitted, that was loaded from a file, which
             leaves out the rows of the fit, or that has weights or a model; rows unlike those of its
-            fit.
+            fit; an option outside its range, a `guarantee` of a fit of one penalty.
     """
 
     source: DividedTable
@@ -112,12 +113,21 @@ class Report(SectionedReport):
         **options: Any,
     ) -> None:
         self.options = ReportOptions(**options)
-        if isinstance(explainer, FittedTable):
-            self.table = explainer
-        else:
-            self.table = _fitted_table(explainer, X, y, groups, self.options.data or "data")
-        self.source, self.plan, self.result = self.table.source, self.table.plan, self.table.result
-        self.progress, self.checkpoints = progress, checkpoints
+        table: Any = explainer
+        if isinstance(explainer, TableExplainer):
+            table = _fitted_table(explainer, X, y, groups, self.options.data or "data")
+        if not isinstance(table, FittedTable):
+            kinds = "an ExplainerClassifier, an ExplainerRegressor (of a search, best_estimator_)"
+            raise TypeError(f"explainer must be {kinds} or a FittedTable; it is {type(table)}")
+        self.table, self.progress, self.checkpoints = table, progress, checkpoints
+        self.source, self.plan, self.result = table.source, table.plan, table.result
+        for row in self.options.row:
+            int_between("row", row, 0, len(self.source.data) - 1, note="rows of the table")
+        if self.options.guarantee is not None and table.fit.path is None:
+            raise ValueError(
+                "guarantee takes the order in which features go as their penalty rises: give it of "
+                "a fit with penalty='auto'"
+            )
         self.sections = Sections(not self.result.interrupted)
 
     def fit_full(self) -> FittedPredictor:

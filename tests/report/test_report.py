@@ -144,8 +144,18 @@ def test_what_has_no_report_is_refused_before_any_work():
         Report(explainer)
     with pytest.raises(ValueError, match="were not seen in fit"):
         Report(explainer, X, ["other"] * 60)
+    with pytest.raises(TypeError, match="of a search, best_estimator_"):
+        Report(explainer.result_, X, y)
     with pytest.raises(TypeError, match="drawn"):
         Report(explainer, X, y, drawn=3)
+    for options, told in (
+        ({"row": [60 + 60]}, "from 0 to 119, rows of the table"),
+        ({"fdr": 1.5}, "fdr must be"),
+        ({"draws": 1}, "draws must be"),
+        ({"guarantee": 0.9}, "give it of a fit with penalty='auto'"),
+    ):
+        with pytest.raises(ValueError, match=told):
+            Report(explainer, X, y, **options)
     weighted = ExplainerClassifier("l2x", k=1, epochs=1, random_state=0, class_weight="balanced")
     for other in (pickle.loads(pickle.dumps(explainer)), weighted.fit(X, y)):
         with pytest.raises(ValueError, match="from a file, with weights or with model="):
