@@ -149,7 +149,7 @@ class Report(SectionedReport):
         plan, result, source, path = self.plan, self.result, self.source, self.table.fit.path
         unjudged = source.valid_rows is None and source.fold is None and not result.sampler
         lines = [NO_VALIDATION] if unjudged else []
-        if unjudged and plan.penalty == plan.usual_penalty and plan.k is None:
+        if unjudged and not plan.penalty_given and plan.k is None:
             lines += [NO_PATH.format(plan.penalty)] * chooses_penalty(plan.method)
         of_fit = super().warnings_of_fit()
         if result.interrupted:

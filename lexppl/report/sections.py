@@ -129,8 +129,9 @@ class SectionedReport(ABC):
                 f"so far is written, {judged} (Ctrl-C again ends with the model alone)"
             ]
         grows = METHODS[plan.method].takes("imputations") and plan.penalty is not None
-        grows = grows and plan.posterior is None
-        return early_message(result.best_epoch.tolist(), len(result.history), grows)
+        if plan.posterior is not None or not grows:
+            return []
+        return early_message(result.best_epoch.tolist(), len(result.history), True)
 
     @abstractmethod
     def learned(self) -> BaseRateGain:

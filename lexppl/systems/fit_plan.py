@@ -63,7 +63,7 @@ class FitPlan:
     """Settings of a fit, defaults filled in; numbers are in nats.
 
     `conditional`: hidden features are drawn given the kept ones where columns depend. `rate_given`:
-    the learning rate replaces the method's own optimizer. `unit`:
+    the learning rate replaces the method's own optimizer. `penalty_given`: λ was stated. `unit`:
     :func:`lexppl.inference.entropy_unit` of y. `usual_penalty`: λ kept unless the rows speak
     against it. `penalties`: `(low, usual, high)` of a fit of a range of λ, None for one λ.
     `posterior`: of the weights; the selector is then linear.
@@ -92,6 +92,7 @@ class FitPlan:
     predictor_kind: str = NETWORK
     posterior: AskedPosterior | None = None
     conditional: bool = False
+    penalty_given: bool = False
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -210,6 +211,7 @@ def plan_for(
         predictor_kind=kind,
         posterior=posterior,
         conditional=posterior is None and imputer is None and usual == "marginal",
+        penalty_given=given.get("penalty") is not None,
         **values,
     )
 
