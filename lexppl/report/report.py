@@ -81,8 +81,9 @@ class Report(SectionedReport):
         ('the explainer', 4)
 
     Args:
-        explainer: a fitted estimator without weights and `model=`, or a :class:`FittedTable` of
-            :func:`lexppl.tabular.table_fit.fit_table`, which has its held-out rows.
+        explainer: a fitted estimator without weights and `model=`, or, after
+            :func:`lexppl.tabular.table_fit.fit_table`, a
+            :class:`lexppl.report.results.gains.FittedTable`, which has its held-out rows.
         X, y: held-out rows of an estimator.
         groups: the mask entries of each group of an estimator by its name; None for those that
             depend on each other.
