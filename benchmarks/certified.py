@@ -30,7 +30,7 @@ from lexppl import ExplainerClassifier, ExplainerRegressor
 from lexppl.data import synthetic
 from lexppl.evaluation import calibrated_stop, certified_masks
 from lexppl.evaluation.certified import THRESHOLDS, _stops
-from lexppl.evaluation.judges import EvalX
+from lexppl.evaluation.evalx import EvalX
 from lexppl.explanation.sampler import draws, read_prediction
 from lexppl.inference import fit
 from lexppl.systems import suwr

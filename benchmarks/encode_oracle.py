@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from lexppl.argument_checks import check_binary, int_at_least
-from lexppl.evaluation.truth import LabelOracle
+from lexppl.evaluation.oracle import LabelOracle
 from lexppl.inference.predictive import drawing
 
 Selection = Callable[[Tensor, Tensor], Tensor]
@@ -73,7 +73,7 @@ def oracle_encode_meter(
             :func:`of_function` makes it.
         masks: the explainer's draws at x, 0 and 1, `(L, N, D)`, or `(N, D)`. They may not have seen
             y.
-        oracle: the data's distribution, such as :class:`lexppl.evaluation.truth.Oracle`.
+        oracle: the data's distribution, such as :class:`lexppl.evaluation.oracle.Oracle`.
         x: rows, `(N, D)`.
         y: labels 0 and 1, `(N,)`, for `log_ratio`.
         redraw: of hidden features given the kept ones; independent N(0, 1) if None.
@@ -90,7 +90,7 @@ def oracle_encode_meter(
 
     Example:
         >>> from lexppl.data import synthetic
-        >>> from lexppl.evaluation.truth import Oracle
+        >>> from lexppl.evaluation.oracle import Oracle
         >>> data, oracle = synthetic("S1", rows=200, seed=0), Oracle("S1")
         >>> def by_label(x):  # which of two idle features is kept says which label is likelier
         ...     likely = (oracle.probability(x, torch.ones_like(x)) > 0.5).to(x.dtype)

@@ -3,7 +3,7 @@
 import torch
 
 from lexppl import explain
-from lexppl.evaluation.judges import hard_draws, with_hidden
+from lexppl.evaluation.evalx import hard_draws, with_hidden
 from lexppl.evaluation.prediction import prediction_scores
 from lexppl.explanation.reading.masks import mask_means
 from lexppl.inference.contexts import seeded

@@ -36,7 +36,7 @@ from lexppl.evaluation import (
     selection_scores,
     stripe_x,
 )
-from lexppl.evaluation.judges import EvalX
+from lexppl.evaluation.evalx import EvalX
 from lexppl.inference import FitResult, System, fit
 from lexppl.inference.predictive import drawing
 from lexppl.models import ConstantImputer

@@ -20,7 +20,8 @@ from record import Records, options_of, timed
 
 from lexppl import ExplainerClassifier
 from lexppl.data import synthetic
-from lexppl.evaluation.truth import Oracle, selection_scores
+from lexppl.evaluation.mask_scores import selection_scores
+from lexppl.evaluation.oracle import Oracle
 from lexppl.inference import fit
 from lexppl.inference.contexts import seeded
 from lexppl.models import LEX, GaussianImputer

@@ -29,7 +29,8 @@ from torch import Tensor, nn
 
 from lexppl.data import synthetic
 from lexppl.data.synthetic import synthetic_set
-from lexppl.evaluation.truth import Oracle, selection_scores
+from lexppl.evaluation.mask_scores import selection_scores
+from lexppl.evaluation.oracle import Oracle
 from lexppl.inference import (
     Linear,
     LossTerm,

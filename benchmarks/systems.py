@@ -24,13 +24,12 @@ from sklearn.metrics import matthews_corrcoef
 
 from lexppl.data import synthetic
 from lexppl.evaluation import auroc, fit_evalx, fit_predictor, predictive, selection_scores
-from lexppl.evaluation.judges import EvalX
+from lexppl.evaluation.evalx import EvalX
 from lexppl.evaluation.penalty_path import best_validation
 from lexppl.inference import Linear, fit
 from lexppl.models import GaussianImputer, regime_targets
 from lexppl.systems import METHODS as REGISTRY
-from lexppl.systems import q_fit
-from lexppl.systems.registry import system_for
+from lexppl.systems import q_fit, system_for
 
 SETS = ("Syn1", "Syn2", "Syn3", "S1", "S2", "S3")
 K = {"Syn1": 2, "Syn2": 4, "Syn3": 4, "S1": 5, "S2": 5, "S3": 5}

@@ -28,11 +28,10 @@ from record import Records, options_of
 
 from lexppl.data import dataset_from_frame, read_table
 from lexppl.evaluation import fidelity_scores, fit_evalx, fit_predictor
-from lexppl.evaluation.judges import accuracy_by_size
+from lexppl.evaluation.evalx import accuracy_by_size
 from lexppl.inference import Linear, fit
 from lexppl.models import GaussianImputer, Grouping, regime_targets
-from lexppl.systems import METHODS
-from lexppl.systems.registry import system_for
+from lexppl.systems import METHODS, system_for
 
 FOLDER = Path(os.environ.get("LEXPPL_DATA", Path(__file__).parents[2] / "shared" / "data"))
 ADULT = [

@@ -14,7 +14,7 @@ from lexppl.inference import LossTerm, NestedIWAE, Stage
 from lexppl.inference.contexts import keep_parameters_local, program_settings, seeded
 from lexppl.inference.objective.program import ParticleProgram, ParticleTrace
 from lexppl.models.predictor import table_predictor
-from lexppl.systems.registry import system_for
+from lexppl.systems import system_for
 
 COLUMNS = (
     "system",

@@ -23,7 +23,7 @@ from lexppl.data import load
 from lexppl.models import MLP
 from lexppl.models.imputers import imputer_of
 from lexppl.models.regimes import regime_targets
-from lexppl.systems.registry import system_for
+from lexppl.systems import system_for
 from tests.refusals import refused
 
 NO_INTS = [True, False, np.True_, 1.0, np.float64(1.0), "1", None, 1j, [1], torch.tensor(1)]

@@ -113,7 +113,7 @@ def test_the_rooms_within_a_room_have_an_order_too(room):
     [
         "from lexppl.inference import fit",
         "import lexppl.inference.training.fit",
-        "def later():\n    from lexppl.systems.joint import l2x",
+        "def later():\n    from lexppl.systems.l2x import l2x",
         "from lexppl.cli import main",
     ],
 )

@@ -15,9 +15,8 @@ from lexppl.data.divided_table import DividedTable, divided_frame, divided_set
 from lexppl.evaluation import fit_predictor
 from lexppl.inference import CollapseWarning, NestedIWAE, System
 from lexppl.summary import MOST_LINES, WIDEST, Summary, some_of
-from lexppl.systems import METHODS, lex
+from lexppl.systems import METHODS, lex, system_for
 from lexppl.systems.fit_plan import plan_for
-from lexppl.systems.registry import system_for
 from lexppl.tabular.encoded_rows import EncodedRows
 from lexppl.tabular.table_fit import TableFit, fit_table
 

@@ -22,7 +22,7 @@ class Method:
             or its place, as `"module:name"`.
         summary: one line.
         fixed: settings of the factory that are this method's own.
-        settings: those of :data:`lexppl.systems.registry.SETTINGS` that the factory takes, known
+        settings: those of :data:`lexppl.systems.SETTINGS` that the factory takes, known
             before it is loaded; read off its signature if None.
         epochs: how many times the usual epochs it takes by default.
         own_rate: default learning rate of its own stages, in words; None for the plan's.
@@ -105,7 +105,7 @@ class Registry(Mapping[str, Method]):
         """A decorator that keeps a factory under a name; the factory itself stays as it is.
 
         A factory takes `features` and keyword settings, of those of
-        :func:`lexppl.systems.registry.system_for` as many as it has use for, and returns a
+        :func:`lexppl.systems.system_for` as many as it has use for, and returns a
         :class:`lexppl.inference.System`.
 
         Args:

@@ -16,8 +16,9 @@ from lexppl.cli.terminal import INTERRUPTED, json_output, show, show_progress, t
 from lexppl.data import Dataset, synthetic
 from lexppl.data.stratification import training_and_validation
 from lexppl.data.synthetic import synthetic_set
+from lexppl.evaluation.mask_scores import selection_scores
+from lexppl.evaluation.oracle import Oracle, oracle_gaps
 from lexppl.evaluation.prediction import prediction_scores, predictive
-from lexppl.evaluation.truth import Oracle, oracle_gaps, selection_scores
 from lexppl.explanation.explain import explanation_tree
 from lexppl.explanation.reading.masks import mask_means, masks_of
 from lexppl.inference import FitResult, entropy_unit

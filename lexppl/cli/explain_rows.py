@@ -25,7 +25,7 @@ from lexppl.cli.terminal import show_progress
 from lexppl.data.texts import TextDataset
 from lexppl.evaluation import fit_predictor
 from lexppl.evaluation.effects import revealed_predictions
-from lexppl.evaluation.judges import EvalX, FittedPredictor, fit_evalx
+from lexppl.evaluation.evalx import EvalX, FittedPredictor, fit_evalx
 from lexppl.evaluation.prediction import (
     BaseRateGain,
     base_frequencies,
@@ -35,7 +35,7 @@ from lexppl.evaluation.prediction import (
 from lexppl.explanation import mask_means, selection_table
 from lexppl.explanation.explain import explanation_tree
 from lexppl.explanation.reading.masks import PROBABILITY, kind_of
-from lexppl.inference import entropy_unit, fit
+from lexppl.inference import TrainingOptions, entropy_unit, fit
 from lexppl.inference.training.checkpoint import below
 from lexppl.models import BigramImputer, UnigramImputer, regime_targets
 from lexppl.models.architectures.base import Architecture
@@ -164,7 +164,7 @@ class RowsRun(SectionedReport, ExplainRun):
             "full-predictor",
             epochs=FULL_EPOCHS * self.plan.epochs,
             learning_rate=self.plan.schedule,
-            patience=None,
+            training=TrainingOptions(),
         )
 
     def fit_judge(self) -> EvalX:
@@ -178,7 +178,7 @@ class RowsRun(SectionedReport, ExplainRun):
             "judge",
             epochs=JUDGE_EPOCHS * self.plan.epochs,
             learning_rate=self.plan.learning_rate,
-            patience=JUDGE_PATIENCE,
+            training=TrainingOptions(patience=JUDGE_PATIENCE),
         )
 
     def warnings_of_fit(self) -> list[str]:

@@ -29,7 +29,7 @@ from lexppl.compare.importances import (
 from lexppl.data import Dataset
 from lexppl.evaluation import fit_evalx, fit_predictor
 from lexppl.evaluation.encode_meter import check_meter_rows
-from lexppl.evaluation.judges import EvalX, FittedPredictor
+from lexppl.evaluation.evalx import EvalX, FittedPredictor
 from lexppl.explanation.explain import explanation_tree
 from lexppl.explanation.reading.masks import mask_means
 from lexppl.inference import FitResult

@@ -16,7 +16,7 @@ from torch.nn.functional import one_hot
 
 from lexppl.distributions.masks import largest_entries
 from lexppl.evaluation import encode_meter, selection_scores
-from lexppl.evaluation.judges import TRAINING, EvalX
+from lexppl.evaluation.evalx import TRAINING, EvalX
 from lexppl.evaluation.prediction import prediction_scores
 from lexppl.explanation.reading.tables import mean_error
 from lexppl.models import Grouping

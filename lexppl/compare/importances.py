@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from lexppl.argument_checks import int_at_least, refuse_not_finite, shaped
 from lexppl.distributions.support import distribution_targets
-from lexppl.evaluation.judges import FittedPredictor
+from lexppl.evaluation.evalx import FittedPredictor
 from lexppl.extras import extra_library
 from lexppl.inference.contexts import seeded
 from lexppl.models import Grouping

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from lexppl.argument_checks import finite_float, fraction, int_at_least, int_between
 from lexppl.distributions.sequential_mask import SequentialMask
-from lexppl.evaluation.judges import EvalX
+from lexppl.evaluation.evalx import EvalX
 from lexppl.explanation.names import entry_names, named_rows
 from lexppl.explanation.program_sites import sites_of
 from lexppl.explanation.sampler import draws as draws_of
@@ -90,7 +90,7 @@ def certified_masks(
     """
     alpha, level = fraction("alpha", alpha), fraction("level", level)
     count, seed = int_at_least("draws", draws), int_at_least("seed", seed, 0)
-    rows = named_rows(result, x, None, None).x
+    rows = named_rows(result, x, None).x
     keep_parameters_local(*result.models)
     with drawing(seed, rows.device):
         response = sites_of(result.model, rows[:1]).response
@@ -270,7 +270,7 @@ class CalibratedStop:
             ValueError, TypeError: rows unlike those of the fit.
         """
         result = self.predictor.result
-        place, confidence, labels = self.along(named_rows(result, x, None, None).x)
+        place, confidence, labels = self.along(named_rows(result, x, None).x)
         size, at = _stops(confidence, self.threshold), np.arange(len(place))
         names = entry_names(result, self.predictor.entries, None)
         of_rows = {"size": size, "label": labels[size, at], "confidence": confidence[size, at]}
@@ -368,7 +368,7 @@ def calibrated_stop(
     fitted: Any = order if predictor is None else getattr(predictor, "result", predictor)
     if not isinstance(fitted, FitResult):
         raise TypeError("give predictor=, as fit_evalx's or a fit, beside an order of entries")
-    known = named_rows(fitted, x, y, None)
+    known = named_rows(fitted, x, y)
     keep_parameters_local(fitted.model)
     with drawing(seed, known.x.device):
         sites = sites_of(fitted.model, known.x[:1])

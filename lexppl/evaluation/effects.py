@@ -47,7 +47,7 @@ class ForcedRuns:
         int_at_least("masks", masks)
         int_at_least("imputations", imputations)
         int_at_least("seed", seed, 0)
-        self.rows = named_rows(result, x, None, None)
+        self.rows = named_rows(result, x, None)
         keep_parameters_local(*result.models, *result.guides)
         known = known_sites(result, self.rows.x)
         with drawing(seed, self.rows.x.device):
@@ -246,7 +246,8 @@ def direction_table(
     kept = effects.kept.detach().double().cpu().numpy()
     lines: list[dict[str, Any]] = []
     for g, name in enumerate(effects.entry_names):
-        if (known := values.get(name)) is None:
+        known = values.get(name)
+        if known is None:
             continue
         shaped(f"values of {name!r}", known.numbers, each.shape[1:2])
         for c, label in enumerate(effects.class_names or ("",)):
@@ -306,8 +307,7 @@ def _of_numbers(values: FeatureValues, each: Array, kept: Array) -> list[dict[st
         ranks = rankdata(v[seen]), rankdata(effect[seen])
         if np.ptp(v[seen]) > 0 and np.ptp(effect[seen]) > LEAST_EFFECT:
             line["direction"] = _correlation(*ranks, weight[seen])
-        slopes = [_slope(v, effect, weight)]
-        slopes += [_slope(v, one, share) for one, share in zip(each, kept, strict=True)]
+        slopes = [_slope(v, *of) for of in ((effect, weight), *zip(each, kept, strict=True))]
         line["slope"] = slopes[0]
         line["spread"] = np.std(slopes[1:], ddof=1) if len(each) > 1 else np.nan
     return [line]
@@ -381,8 +381,8 @@ class RowSteps:
         own = table.index.isin(order.index[:features])
         if not np.isnan(self.base):
             first = "base rate" if self.label is not None else "mean"
-            hidden = "all hidden", self.base, self.first_step, False
-            lines = [(first, self.base, 0.0, True), hidden]
+            lines = [(first, self.base, 0.0, True)]
+            lines.append(("all hidden", self.base, self.first_step, False))
         else:
             lines = [("all hidden", self.hidden, 0.0, True)]
         reached = self.hidden
@@ -393,15 +393,12 @@ class RowSteps:
             rest = float(table["step"][~own].sum())
             lines.append((f"{int((~own).sum())} more", reached, rest, False))
         lines.append(("prediction", self.predicted, 0.0, True))
-        names = pd.Index([line[0] for line in lines], name="of")
-        return pd.DataFrame(
-            [line[1:] for line in lines], index=names, columns=["start", "step", "is_level"]
-        )
+        return pd.DataFrame(lines, columns=["of", "start", "step", "is_level"]).set_index("of")
 
     def in_units(self, scale: float, mean: float) -> RowSteps:
         """Steps of a standardised response in its own units, or in those of its curve."""
-        table = self.table.assign(total=self.table["total"] * scale + mean)
-        table[["step", "spread"]] *= scale
+        table = self.table.assign(**{n: self.table[n] * scale for n in ("step", "spread", "total")})
+        table["total"] += mean
         ends = {n: getattr(self, n) * scale + mean for n in ("base", "hidden", "predicted")}
         return replace(self, table=table, **ends)
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from lexppl.argument_checks import finite_float, int_at_least, refuse_not_finite, shaped
 from lexppl.configured import Configured
 from lexppl.data.stratification import stratified_parts
-from lexppl.evaluation.judges import fit_predictor, hard_draws, mask_entries
+from lexppl.evaluation.evalx import fit_predictor, hard_draws, mask_entries
 from lexppl.evaluation.prediction import predictive, rare_rows
 from lexppl.inference import FitResult
 from lexppl.inference.objective.objective import Linear, WarmUp
@@ -118,7 +118,6 @@ TRAINING: Mapping[str, Any] = {
     "batch_size": 1000,
     "learning_rate": WarmUp(Linear(4e-3, 0.0, begin=0.2), 0.05),
     "weight_decay": 1e-4,
-    "patience": None,
     "progress": False,
 }
 
@@ -156,7 +155,7 @@ def encode_meter(
     replicates: int = 2,
     hidden: Sequence[int] = (100, 100),
     seed: int = 0,
-    **training: Any,
+    **fit_arguments: Any,
 ) -> EncodeMeter:
     """Information about y in the choice of features beyond their values, with an interval:
 
@@ -185,9 +184,8 @@ def encode_meter(
         copies: masks of other rows that are learned from, a row.
         replicates: R networks a fold; with one the interval is over rows alone.
         hidden: widths of the hidden layers.
-        training: epochs (20), batch_size (1000), learning_rate (falling from 4e-3 to 0),
-            weight_decay (1e-4), patience (None), progress (False), as in
-            :func:`lexppl.inference.fit`.
+        fit_arguments: epochs (20), batch_size (1000), learning_rate (falling from 4e-3 to 0),
+            weight_decay (1e-4), progress (False), as in :func:`lexppl.inference.fit`.
 
     Raises:
         ValueError: shapes that do not fit, soft masks, NaN, labels of one kind, fewer rows than ten
@@ -211,7 +209,7 @@ def encode_meter(
     replicates = int_at_least("replicates", replicates)
     rows = MaskedRows.of(x, y, masks, grouping)
     check_meter_rows(y, folds)
-    options = {**TRAINING, **training}
+    options = {**TRAINING, **fit_arguments}
     shape = (replicates, 2, rows.draws, len(x))
     predicted = rows.x.new_zeros((*shape, *rows.outcome), dtype=torch.float64)
     blocks = _parts(y, [1.0 / folds] * folds, seed)

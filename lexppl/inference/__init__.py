@@ -5,6 +5,7 @@ from lexppl.inference.batches import ReplicateData
 from lexppl.inference.estimators.base import GradientEstimator
 from lexppl.inference.estimators.disarm import DisARM
 from lexppl.inference.estimators.enumerate import Enumerate
+from lexppl.inference.estimators.leave_one_out import LeaveOneOut
 from lexppl.inference.estimators.rebar import REBAR, TunedControl
 from lexppl.inference.estimators.sample_path import (
     MarginalStraightThrough,
@@ -13,7 +14,7 @@ from lexppl.inference.estimators.sample_path import (
     StraightThrough,
     Unscored,
 )
-from lexppl.inference.estimators.score_function import LeaveOneOut, ScoreFunction, SelfNormalized
+from lexppl.inference.estimators.score_function import ScoreFunction, SelfNormalized
 from lexppl.inference.nested_iwae import NestedIWAE, annealed
 from lexppl.inference.objective.objective import Geometric, Linear, Objective, WarmUp, entropy_unit
 from lexppl.inference.posterior.global_draws import SamplerWarning
@@ -26,6 +27,7 @@ from lexppl.inference.training.checkpoint import Checkpoints
 from lexppl.inference.training.diagnostics import CollapseWarning, NotSettledWarning, settled
 from lexppl.inference.training.fit import fit
 from lexppl.inference.training.result import FitResult
+from lexppl.inference.training.settings import TrainingOptions
 from lexppl.inference.training.watch import TensorBoardLog
 
 __all__ = [
@@ -61,6 +63,7 @@ __all__ = [
     "StraightThrough",
     "System",
     "TensorBoardLog",
+    "TrainingOptions",
     "TunedControl",
     "Unscored",
     "WarmUp",

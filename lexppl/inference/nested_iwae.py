@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from lexppl.argument_checks import finite_float, fraction, int_at_least
 from lexppl.effects import Progress
 from lexppl.inference.estimators.base import GradientEstimator
-from lexppl.inference.estimators.score_function import LeaveOneOut
+from lexppl.inference.estimators.leave_one_out import LeaveOneOut
 from lexppl.inference.objective.bound import BoundSpec
 from lexppl.inference.objective.dependence import refuse_dependent_rows
 from lexppl.inference.objective.objective import Linear, Moving, Objective, Schedule, at, settles
@@ -176,8 +176,8 @@ class NestedIWAE(Objective):
         )
 
     def _number(self, name: str, schedule: float | Schedule) -> float | Tensor:
-        given = self._numbers.get(name)
-        return at(schedule, self.progress) if given is None else given
+        number = self._numbers.get(name)
+        return at(schedule, self.progress) if number is None else number
 
     def differentiable_loss(
         self, model: Program, guide: Program | None, *args: Any, **kwargs: Any

@@ -19,7 +19,7 @@ from lexppl.arviz_compatibility import Posterior
 from lexppl.choices.files import CERTIFIED, DIGITS, DIRECTIONS, GROUPS, PATH
 from lexppl.choices.settings import chooses_penalty
 from lexppl.data.divided_table import DividedTable, capped
-from lexppl.evaluation.judges import EvalX, FittedPredictor
+from lexppl.evaluation.evalx import EvalX, FittedPredictor
 from lexppl.evaluation.penalty_path import HASTY_ROWS
 from lexppl.evaluation.prediction import BaseRateGain, rare_rows
 from lexppl.explanation import selection_table

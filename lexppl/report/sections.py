@@ -15,8 +15,8 @@ from torch import Tensor
 from lexppl.arviz_compatibility import Posterior
 from lexppl.choices.files import DIGITS, EXPLAINER, IMPORTANCE, OUTPUTS, POSTERIOR, REPORT, ROWS
 from lexppl.choices.methods import METHODS
+from lexppl.evaluation.evalx import EvalX, FittedPredictor
 from lexppl.evaluation.folds import Folds
-from lexppl.evaluation.judges import EvalX, FittedPredictor
 from lexppl.evaluation.prediction import BaseRateGain
 from lexppl.explanation import save_posterior
 from lexppl.explanation.explain import explanation_tree
@@ -196,7 +196,7 @@ class SectionedReport(ABC):
     ) -> Posterior:
         """Masks of rows, given x alone and given y too."""
         how: dict[str, Any] = {"draws": self.options.draws, "seed": self.plan.seed}
-        how |= {"proposals": PROPOSALS, "held_out": True, "row_names": row_names}
+        how |= {"proposals": PROPOSALS, "held_out": True, "coords": {"row": row_names}}
         if folds is None:
             posterior = explanation_tree(self.result, x, y, **how)
         else:

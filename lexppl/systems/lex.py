@@ -21,7 +21,7 @@ from lexppl.inference import (
     entropy_unit,
 )
 from lexppl.inference.batches import TensorRows
-from lexppl.inference.estimators.score_function import Labels
+from lexppl.inference.estimators.leave_one_out import Labels
 from lexppl.inference.nested_iwae import COURSE, EARLY_COURSE
 from lexppl.models.architectures.base import NONE, Architecture, architecture_of, predictor_of
 from lexppl.models.grouping import Grouping

@@ -207,7 +207,7 @@ class TableExplainer(_Fitted, SelectsColumns, ReadsTables, ABC):
             *observed,
             draws=draws,
             seed=self._seed,
-            row_names=_row_names(X),
+            coords=_row_names(X),
             penalty=penalty,
         )
         if self.groups is None:
@@ -404,11 +404,11 @@ def _taken(rows: NDArray[np.bool_], *parts: Any) -> tuple[Any, ...]:
     return tuple(None if part is None else part[rows] for part in parts)
 
 
-def _row_names(X: Any) -> list[Any] | None:
-    """The index of a data frame, where it is unique."""
+def _row_names(X: Any) -> dict[str, list[Any]] | None:
+    """The index of a data frame, where it is unique, as `coords` of `explain`."""
     if not isinstance(X, pd.DataFrame) or not X.index.map(str).is_unique:
         return None
-    return list(X.index)
+    return {"row": list(X.index)}
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from lexppl.evaluation.evalx import FittedPredictor
 from lexppl.evaluation.folds import Folds, judged
-from lexppl.evaluation.judges import FittedPredictor
 from lexppl.evaluation.prediction import (
     base_log_likelihood,
     behind_sentence,

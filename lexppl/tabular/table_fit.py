@@ -18,10 +18,17 @@ from torch import Tensor, nn
 from lexppl.choices.methods import METHODS
 from lexppl.choices.settings import AUTO, AUTO_PREDICTOR, NETWORK, TREES, Regime
 from lexppl.evaluation import penalty_path, plateau
-from lexppl.evaluation.judges import FittedPredictor
+from lexppl.evaluation.evalx import FittedPredictor
 from lexppl.evaluation.penalty_path import HASTY_ROWS, PenaltyPath
 from lexppl.evaluation.prediction import BehindWarning
-from lexppl.inference import Checkpoints, CollapseWarning, FitResult, System, fit
+from lexppl.inference import (
+    Checkpoints,
+    CollapseWarning,
+    FitResult,
+    System,
+    TrainingOptions,
+    fit,
+)
 from lexppl.inference.contexts import program_settings, seeded
 from lexppl.inference.training.checkpoint import below
 from lexppl.inference.training.diagnostics import (
@@ -38,8 +45,8 @@ from lexppl.models.imputers import imputer_by_dependence
 from lexppl.models.imputers.imputer import repeated_rows
 from lexppl.models.regimes import frozen
 from lexppl.summary import Summarised, Summary
+from lexppl.systems import system_for
 from lexppl.systems.fit_plan import FitPlan
-from lexppl.systems.registry import system_for
 from lexppl.tabular.encoded_rows import MOST_JUDGED, EncodedRows
 from lexppl.tabular.global_posterior import fit_posterior, prior_of
 from lexppl.tabular.missing_values import (
@@ -203,7 +210,7 @@ def _fitted(
         "seed": plan.seed,
         "checkpoint": below(checkpoint, "explainer"),
         "progress": progress,
-        "compile": "graph" if several else False,
+        "training": TrainingOptions(compile="graph" if several else False),
     }
     if plan.posterior is not None:
         posterior, chains = plan.posterior, plan.replicates
@@ -223,7 +230,8 @@ def _fitted(
             warnings.filterwarnings("ignore", ".* is not compiled")
         calls = () if watch is None else watch(rows.train)
         systems = _limited([system] * plan.replicates, left_out)
-        result = fit(systems, rows.train, callbacks=calls, **training)
+        watched = {"training": replace(training["training"], callbacks=calls)}
+        result = fit(systems, rows.train, **{**training, **watched})
         reference = _reference(plan, rows, result, full, progress, checkpoint)
         fitted = _at_penalty(TableFit(plan, result), rows, reference)
         if reference is not None and _goes_on(fitted, rows, reference):

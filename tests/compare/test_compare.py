@@ -26,7 +26,7 @@ from lexppl.compare.importances import (
 )
 from lexppl.data import Dataset
 from lexppl.evaluation import fit_evalx, fit_predictor, selection_scores
-from lexppl.evaluation.judges import accuracy_by_size
+from lexppl.evaluation.evalx import accuracy_by_size
 from lexppl.inference import NestedIWAE
 from lexppl.inference.objective.objective import Linear
 from lexppl.models import Grouping

@@ -17,7 +17,7 @@ from lexppl.compare.importances import (
     permutation_importances,
     shap_importances,
 )
-from lexppl.evaluation.judges import FittedPredictor
+from lexppl.evaluation.evalx import FittedPredictor
 from lexppl.models import MLP, CategoricalLikelihood, Grouping, NormalLikelihood, Predictor
 from lexppl.models.black_box import black_box
 from tests.refusals import refusals, refused

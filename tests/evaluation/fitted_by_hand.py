@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from lexppl.evaluation.judges import EvalX
+from lexppl.evaluation.evalx import EvalX
 from lexppl.inference import FitResult
 from lexppl.inference.training.result import History
 from lexppl.models import (

@@ -18,8 +18,7 @@ from lexppl.explanation import mask_sampler
 from lexppl.explanation.explained_rows import PROGRAM
 from lexppl.inference import fit
 from lexppl.models import LEX, MLP, BernoulliSelector, KSubsetSelector
-from lexppl.systems import METHODS, lex
-from lexppl.systems.registry import system_for
+from lexppl.systems import METHODS, lex, system_for
 from tests.refusals import refused
 from tests.test_explanation import fitted, rows
 from tests.test_explanation import lex as program

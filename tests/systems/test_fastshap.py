@@ -10,14 +10,13 @@ from torch import nn
 from torch.nn.functional import kl_div
 
 from lexppl import explain, fit
-from lexppl.inference import NestedIWAE, ScoreFunction
+from lexppl.inference import NestedIWAE, ScoreFunction, TrainingOptions
 from lexppl.inference.contexts import seeded
 from lexppl.inference.objective.program import ParticleProgram
 from lexppl.models import LEX, ConstantImputer, Grouping, MarginalImputer
 from lexppl.models.predictor import table_predictor
-from lexppl.systems import fastshap
+from lexppl.systems import fastshap, system_for
 from lexppl.systems.fastshap import FastSHAP, TeacherTargets
-from lexppl.systems.registry import system_for
 from tests.gradients.enumeration import threshold, z_scores
 from tests.refusals import refusals
 from tests.systems.discrete import interacting, minimise, stages_of
@@ -309,6 +308,6 @@ def test_a_game_or_y_that_does_not_fit_is_refused_before_any_step(options, y, me
             valid=None,
             epochs=1,
             progress=False,
-            callbacks=[seen.append],
+            training=TrainingOptions(callbacks=[seen.append]),
         )
     assert not seen

@@ -11,9 +11,8 @@ from lexppl.explanation import mask_means, selection_table
 from lexppl.inference.contexts import seeded
 from lexppl.models import CategoricalLikelihood, Grouping, Predictor, flat_images, images
 from lexppl.models.architectures.base import TableArchitecture
-from lexppl.systems import METHODS, cxplain, cxplain_targets, lex, meed, senn
+from lexppl.systems import METHODS, cxplain, cxplain_targets, lex, meed, senn, system_for
 from lexppl.systems.real_x import real_x
-from lexppl.systems.registry import system_for
 from tests.refusals import refusals, refused
 
 SHAPE = (1, 8, 8)

@@ -10,8 +10,7 @@ from lexppl import ExplainerClassifier
 from lexppl.choices.methods import Registry
 from lexppl.cli import main
 from lexppl.inference import System
-from lexppl.systems import METHODS, lex
-from lexppl.systems.registry import system_for
+from lexppl.systems import METHODS, lex, system_for
 
 
 def test_every_method_needs_features_and_is_described():

@@ -9,8 +9,7 @@ from lexppl import explain, fit
 from lexppl.inference.contexts import seeded
 from lexppl.inference.objective.program import ParticleProgram
 from lexppl.models import MLP, CategoricalLikelihood, Grouping, NormalLikelihood
-from lexppl.systems import senn
-from lexppl.systems.registry import system_for
+from lexppl.systems import senn, system_for
 from lexppl.systems.senn import SENN
 from tests.refusals import refused
 from tests.systems.discrete import gradients_of, stages_of

@@ -21,13 +21,12 @@ from lexppl.data.stratification import stratified_parts
 from lexppl.evaluation import fit_predictor
 from lexppl.explanation import mask_means
 from lexppl.explanation.reading.masks import masks_of
-from lexppl.inference import Linear, System, entropy_unit
+from lexppl.inference import Linear, System, TrainingOptions, entropy_unit
 from lexppl.inference.contexts import seeded
 from lexppl.inference.objective.objective import WarmUp
 from lexppl.models import ConstantImputer, Grouping, MarginalImputer, regime_targets
 from lexppl.report.results.scores import Judgement
-from lexppl.systems import METHODS
-from lexppl.systems.registry import system_for
+from lexppl.systems import METHODS, system_for
 from lexppl.tabular.predictors import settle_scale
 
 SEED, EPOCHS, DRAWS = 3, 3, 5
@@ -106,7 +105,7 @@ def of_python(method, frame, target, test, rate=None, penalty=None):
     if known.explains_model:
         full = fit_predictor(
             (x[train], y[train]), valid=(x[valid], y[valid]), hidden=(64, 64), weight_decay=1e-4,
-            patience=None, progress=False, learning_rate=schedule, **training,
+            training=TrainingOptions(), progress=False, learning_rate=schedule, **training,
         ).predictor  # fmt: skip
         settle_scale(full, x[valid], y[valid])
         y = regime_targets("self post-hoc", x, predictor=full)

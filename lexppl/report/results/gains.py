@@ -15,9 +15,9 @@ from lexppl.arviz_compatibility import Posterior
 from lexppl.choices.methods import METHODS
 from lexppl.choices.settings import Regime
 from lexppl.data.divided_table import DividedTable
+from lexppl.evaluation.evalx import FittedPredictor
 from lexppl.evaluation.feature_groups import FeatureGroups
 from lexppl.evaluation.importance import Importance, importance
-from lexppl.evaluation.judges import FittedPredictor
 from lexppl.evaluation.prediction import LEAST_RARE, BaseRateGain, gain_over_base_rate, rare_rows
 from lexppl.explanation import selection_table
 from lexppl.explanation.reading.masks import by_groups

@@ -13,8 +13,8 @@ from torch import Tensor
 from lexppl.choices.settings import NETWORK
 from lexppl.data.divided_table import DividedTable
 from lexppl.evaluation import prediction
+from lexppl.evaluation.evalx import EvalX, EvalXScores, FittedPredictor
 from lexppl.evaluation.folds import Folds, judged
-from lexppl.evaluation.judges import EvalX, EvalXScores, FittedPredictor
 from lexppl.explanation.explain import explanation_tree
 from lexppl.explanation.reading.masks import PROBABILITY, kind_of, mask_means, masks_of
 from lexppl.inference import FitResult

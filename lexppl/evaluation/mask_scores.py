@@ -1,7 +1,8 @@
-"""The four fidelities of masks to a black box."""
+"""Scores of masks: TPR and FDR against a known truth, and the four fidelities to a black box."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,13 +10,96 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lexppl.argument_checks import fraction
-from lexppl.evaluation.judges import HIDDEN, fit_predictor, hard_draws, mask_entries, with_hidden
+from lexppl.argument_checks import check_binary, fraction, int_between, shaped
+from lexppl.evaluation.evalx import HIDDEN, fit_predictor, hard_draws, mask_entries, with_hidden
 from lexppl.evaluation.prediction import prediction_scores
 from lexppl.inference.predictive import drawing
 from lexppl.models import Grouping, black_box
 from lexppl.models.architectures.base import Architecture
 from lexppl.models.black_box import BlackBox
+
+
+@dataclass(frozen=True)
+class SelectionScores:
+    """Means over draws and rows as :func:`selection_scores` has them; ``precision = 1 − fdr``, and
+    the shares that select the ``control_flow`` entry, or ``None``, and nothing, ``empty``."""
+
+    tpr: float
+    fpr: float
+    fdr: float
+    precision: float
+    mcc: float
+    control_flow: float | None
+    mean_size: float
+    empty: float
+
+
+def selection_scores(
+    masks: Tensor, truth: Tensor, control: int | None = None, empty_fdr: float = 1.0
+) -> SelectionScores:
+    r"""Judge mask draws against the truly relevant entries.
+
+    With ``z`` the mask draws and ``t`` the truth, ``L`` draws and ``N`` rows,
+
+        TPR = 1/(LN) Σ_{l,n} |z_ln ∩ t_n| / |t_n|
+        FPR = 1/(LN) Σ_{l,n} |z_ln \ t_n| / |¬t_n|        0 for a row without irrelevant entries
+        FDR = 1/(LN) Σ_{l,n} |z_ln \ t_n| / |z_ln|        ``empty_fdr`` where |z_ln| = 0
+
+    The Matthews coefficient is of the counts pooled over all entries, and 0 where a margin of that
+    table is empty. A draw that selects nothing has FDR 1 here (precision 0, as scikit-learn counts
+    it); INVASE's code and the usual definition count 0, which ``empty_fdr=0`` gives.
+
+    Args:
+        masks: draws of 0 and 1, shape ``(L, N, G)``, or ``(N, G)`` for one draw.
+        truth: 0 and 1, shape ``(N, G)``; each row has at least one relevant entry.
+        control: index of the control-flow entry (10 for S1, S2, S3).
+        empty_fdr: FDR of a draw that selects nothing, 0 to 1.
+
+    Raises:
+        ValueError: shapes that do not fit, no draws, values other than 0 and 1, rows of ``truth``
+            without a relevant entry, ``control`` outside ``0 … G-1``.
+
+    Source: Yoon et al. 2018 (INVASE), § 4.1; Jethani et al. 2021, § 5.1.
+
+    Example:
+        >>> truth = torch.tensor([[1, 1, 0, 0]])
+        >>> masks = torch.tensor([[[1, 1, 1, 0]], [[0, 1, 0, 0]]])
+        >>> scores = selection_scores(masks, truth, control=0)
+        >>> scores.tpr, scores.fpr, round(scores.fdr, 4), scores.control_flow, scores.mean_size
+        (0.75, 0.25, 0.1667, 0.5, 2.0)
+    """
+    shape = shaped("truth", truth, "N G")
+    check_binary("truth", truth, shape)
+    check_binary("masks", masks, shape, draws=True)
+    without = int((truth.sum(-1) == 0).sum())
+    if without:
+        raise ValueError(f"truth needs a relevant entry a row; {without} of {len(truth)} have none")
+    if control is not None:
+        int_between("control", control, 0, truth.shape[1] - 1, note="the mask entries")
+    fraction("empty_fdr", empty_fdr, zero=True, one=True)
+    draws = masks.reshape(-1, *truth.shape).to(torch.float64)
+    relevant = truth.to(torch.float64)
+    n_relevant = relevant.sum(-1)
+    n_irrelevant = (1 - relevant).sum(-1)
+    n_selected = draws.sum(-1)
+    n_right = torch.einsum("lng,ng->ln", draws, relevant)
+    false = n_selected - n_right
+    discovery = torch.where(n_selected > 0, false / n_selected.clamp(min=1), empty_fdr)
+    fdr = float(discovery.mean())
+    hits, alarms = float(n_right.sum()), float(false.sum())
+    missed = len(draws) * float(n_relevant.sum()) - hits
+    rejected = len(draws) * float(n_irrelevant.sum()) - alarms
+    margins = (hits + alarms) * (hits + missed) * (rejected + alarms) * (rejected + missed)
+    return SelectionScores(
+        tpr=float((n_right / n_relevant).mean()),
+        fpr=float((false / n_irrelevant.clamp(min=1)).mean()),
+        fdr=fdr,
+        precision=1 - fdr,
+        mcc=(hits * rejected - alarms * missed) / math.sqrt(margins) if margins else 0.0,
+        control_flow=None if control is None else float(draws[..., control].mean()),
+        mean_size=float(n_selected.mean()),
+        empty=float((n_selected == 0).to(torch.float64).mean()),
+    )
 
 
 @dataclass(frozen=True)
@@ -44,7 +128,7 @@ def fidelity_scores(
     network: nn.Module | None = None,
     hidden: Sequence[int] = HIDDEN,
     seed: int = 0,
-    **training: Any,
+    **fit_arguments: Any,
 ) -> FidelityScores:
     """The four fidelities of masks z to a black box m, with `ŷ(x) = argmax_c p_m(c | x)`:
 
@@ -65,7 +149,8 @@ def fidelity_scores(
             feature.
         imputer: distribution of the features that are left out; if None the architecture's, or 0.
         valid: share of the training rows that is set apart to choose the best epoch.
-        architecture, network, hidden, training: as in :func:`~lexppl.evaluation.fit_predictor`.
+        architecture, network, hidden, fit_arguments: as in
+            :func:`~lexppl.evaluation.fit_predictor`.
 
     Raises:
         ValueError, TypeError: masks of another shape or not 0 and 1, training rows without masks
@@ -103,7 +188,7 @@ def fidelity_scores(
         for train_side, side in zip(sides_of(train_x, train_draws), sides, strict=True):
             train, apart = _apart(train_side, targets, valid, seed)
             options: Any = {"architecture": architecture, "network": network, "hidden": hidden}
-            fresh = fit_predictor(train, valid=apart, seed=seed, **options, **training)
+            fresh = fit_predictor(train, valid=apart, seed=seed, **options, **fit_arguments)
             predictions.append([fresh.predict(rows) for rows in side])
     likeliest = own.argmax(-1) if own.dim() == 2 else own
     found = []

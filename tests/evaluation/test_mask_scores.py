@@ -6,7 +6,7 @@ from scipy.stats import binom
 from sklearn.linear_model import LinearRegression
 from torch import nn
 
-from lexppl.evaluation.fidelity import fidelity_scores
+from lexppl.evaluation.mask_scores import fidelity_scores
 from lexppl.models import (
     BernoulliLikelihood,
     ConstantImputer,

@@ -22,13 +22,8 @@ from torch import nn
 
 from lexppl.data import synthetic
 from lexppl.data.synthetic import synthetic_set
-from lexppl.evaluation.truth import (
-    Oracle,
-    SelectionScores,
-    oracle_gap,
-    oracle_gaps,
-    selection_scores,
-)
+from lexppl.evaluation.mask_scores import SelectionScores, selection_scores
+from lexppl.evaluation.oracle import Oracle, oracle_gap, oracle_gaps
 from lexppl.models import (
     LEX,
     BernoulliLikelihood,
@@ -248,7 +243,7 @@ def test_best_is_the_largest_over_all_masks() -> None:
 def test_best_in_blocks_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     x = standard_rows(30, seed=11)
     masks, value = oracle_of("S3").best(x, 4)
-    monkeypatch.setattr("lexppl.evaluation.truth._BLOCK", 100)
+    monkeypatch.setattr("lexppl.evaluation.oracle._BLOCK", 100)
     again, same = oracle_of("S3").best(x, 4)
     assert torch.equal(masks, again)
     assert torch.equal(value, same)
