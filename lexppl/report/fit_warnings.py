@@ -179,13 +179,13 @@ def _missing(source: DividedTable) -> str | None:
     if encoding is None:
         return None
     markers = sorted({place for place in encoding.markers if place >= 0})
-    if not markers:
+    rows = {p: int(source.test.x[:, p].count_nonzero()) for p in markers}
+    names = {p: encoding.entry_names[encoding.groups[p]] for p in markers}
+    columns = ", ".join(f"{names[p]!r} in {counted(n, 'row')}" for p, n in rows.items() if n)
+    if not columns:
         return None
-    shares = source.test.x[:, markers].double().mean(0).tolist()
-    names = [encoding.entry_names[encoding.groups[place]] for place in markers]
-    each = ", ".join(f"{name!r} in {share:.0%}" for name, share in zip(names, shares, strict=True))
     return (
-        f"missing values of the held-out rows ({each}) are hidden from the explainer: such a "
+        f"missing values of the held-out rows ({columns}) are hidden from the explainer: such a "
         "feature counts as not kept in its row, and gains nothing there"
     )
 

@@ -51,8 +51,8 @@ from lexppl.tabular.predictors import best_full_predictor, fit_full_predictor, f
 
 EXPLAINED_ROWS = 1000  # Most held-out rows whose masks are written
 NO_VALIDATION = (
-    "too few rows of each class to set any apart for choosing the best epoch: all that are not "
-    "held out are fitted on, and the best epoch is the one that fits them best"
+    "no rows are set apart for choosing the best epoch, as there are too few rows of each class or "
+    "none were asked for: the best epoch is the one that fits the rows to fit on best"
 )
 NO_PATH = "for the same reason the penalty is not chosen from the data: it is {:.3g} nats"
 CHOICE = "whether the choice of features encodes the answer is"
