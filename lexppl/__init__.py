@@ -36,5 +36,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    modules = "compare data distributions evaluation explanation inference models plots saving"
+    modules = (
+        "compare data distributions evaluation explanation inference models plots report saving"
+    )
     return sorted([*__all__, *modules.split(), "systems", "tabular", "__version__"])

@@ -63,7 +63,7 @@ class FitPlan:
     """Settings of a fit, defaults filled in; numbers are in nats.
 
     `conditional`: hidden features are drawn given the kept ones where columns depend. `rate_given`:
-    the learning rate replaces the method's own optimizer. `unit`:
+    the learning rate replaces the method's own optimizer. `penalty_given`: λ was stated. `unit`:
     :func:`lexppl.inference.entropy_unit` of y. `usual_penalty`: λ kept unless the rows speak
     against it. `penalties`: `(low, usual, high)` of a fit of a range of λ, None for one λ.
     `posterior`: of the weights; the selector is then linear.
@@ -92,6 +92,7 @@ class FitPlan:
     predictor_kind: str = NETWORK
     posterior: AskedPosterior | None = None
     conditional: bool = False
+    penalty_given: bool = False
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -103,6 +104,20 @@ class FitPlan:
             "penalty": self.penalties or (None if self.penalty == AUTO else self.penalty),
             "predictor_hidden": () if sampled else self.predictor_hidden,
         }
+
+    @property
+    def imputer_name(self) -> str:
+        """Name of the imputer, or of its class."""
+        return self.imputer if isinstance(self.imputer, str) else type(self.imputer).__name__
+
+    @property
+    def law(self) -> str:
+        """Distribution of the masks, in words."""
+        if self.k is not None:
+            return f"exactly {self.k} of the features in each row"
+        if self.penalty is None:
+            return "all features of a row, each to a share of its own"
+        return f"as many features as are worth {self.penalty:.3g} nats each"
 
     @property
     def path(self) -> tuple[float, ...]:
@@ -196,6 +211,7 @@ def plan_for(
         predictor_kind=kind,
         posterior=posterior,
         conditional=posterior is None and imputer is None and usual == "marginal",
+        penalty_given=given.get("penalty") is not None,
         **values,
     )
 

@@ -95,12 +95,11 @@ class TableFit(Summarised):
     def summarised(self) -> Summary:
         """Heading and settings of the fit."""
         plan, of_fit = self.plan, self.result.summarised()
-        imputer = plan.imputer if isinstance(plan.imputer, str) else type(plan.imputer).__name__
         path = "" if self.path is None else f" of a path of {len(self.path.table)}"
         settings = [
             None if plan.k is None else f"k={plan.k}",
             None if self.penalty is None else f"penalty={self.penalty:.4g}{path}",
-            f"imputer {imputer}",
+            f"imputer {plan.imputer_name}",
             f"predictor {plan.predictor_kind}",
         ]
         heading = of_fit.heading.replace("FitResult", f"TableFit by {plan.method}", 1)

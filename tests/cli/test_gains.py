@@ -10,8 +10,9 @@ import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
 
-from lexppl.cli import explain_table, main
+from lexppl.cli import main
 from lexppl.evaluation import Folds, importance
+from lexppl.report import report
 from tests.cli.tables import explained, numbers, page_of, people, written
 
 QUICK = ["--epochs", "3", "--replicates", "2", "--draws", "5", "--quiet"]
@@ -77,13 +78,13 @@ def test_what_matters_is_found_and_noise_is_not(learned):
 @pytest.fixture
 def judged(monkeypatch):
     """What the gains of a run were computed from."""
-    seen, judge_gains = {}, explain_table.judge_gains
+    seen, judge_gains = {}, report.judge_gains
 
     def noted(table, *rest):
         seen.update(table=table, found=judge_gains(table, *rest))
         return seen["found"]
 
-    monkeypatch.setattr(explain_table, "judge_gains", noted)
+    monkeypatch.setattr(report, "judge_gains", noted)
     return seen
 
 
@@ -129,7 +130,7 @@ def test_masks_of_a_fold_keep_what_the_rows_outside_it_show(judged, tmp_path, ca
 
 
 def test_of_many_groups_those_kept_most_are_measured(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr("lexppl.cli.results.gains.MOST_SETS", 5)
+    monkeypatch.setattr("lexppl.report.results.gains.MOST_SETS", 5)
     table, page = ran(tmp_path / "r", written(people(200), tmp_path), *FIXED)
     measured = table["gain"].notna()
     kept = table["selection_probability"]
@@ -176,7 +177,7 @@ def test_another_rate_is_refused(option, rate, tmp_path, capsys):
 
 
 def test_gains_are_of_no_more_rows_than_stated(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("lexppl.cli.results.gains.GAIN_ROWS", 60)
+    monkeypatch.setattr("lexppl.report.results.gains.GAIN_ROWS", 60)
     table, _ = ran(tmp_path / "r", written(people(), tmp_path), *FIXED)
     assert "other rows than those that they judge, 60 in all" in flat(capsys)
     assert table["gain"].notna().all()
@@ -229,13 +230,13 @@ def test_interrupted_gains_leave_the_rest(tmp_path, capsys, monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("lexppl.cli.explain_table.judge_gains", interrupted)
+    monkeypatch.setattr("lexppl.report.report.judge_gains", interrupted)
     explained(tmp_path, *FIXED, code=130)
     captured = capsys.readouterr()
     assert "the gains were interrupted" in captured.err
     assert "EVAL-X" in captured.out and "Ranked features: the probability" in captured.out
     # A second Ctrl-C ends with the model alone.
-    monkeypatch.setattr("lexppl.cli.explain_table.details_of", interrupted)
+    monkeypatch.setattr("lexppl.report.report.details_of", interrupted)
     out = explained(tmp_path, *FIXED, "--overwrite", code=130)
     assert sorted(p.name for p in out.iterdir()) == ["encoding.json", "explainer"]
 
@@ -245,7 +246,7 @@ def test_gains_that_are_no_numbers_leave_the_rest(tmp_path, capsys, monkeypatch)
     def fails(*_, **__):
         raise FloatingPointError("log p(y | x̃) is NaN in 3 of 18 rows")
 
-    monkeypatch.setattr("lexppl.cli.explain_table.judge_gains", fails)
+    monkeypatch.setattr("lexppl.report.report.judge_gains", fails)
     out = explained(tmp_path, *FIXED)
     captured = capsys.readouterr()
     assert "gains are not known: log p(y | x̃) is NaN in 3 of 18 rows" in captured.err

@@ -14,7 +14,6 @@ import torch
 
 from lexppl import ExplainerClassifier, ExplainerRegressor, explain, fit
 from lexppl.cli import main
-from lexppl.cli.results.scores import Judgement
 from lexppl.data import TableEncoding
 from lexppl.data.columns import CategoricalColumn, NumericColumn
 from lexppl.data.encoding import TargetColumn
@@ -26,6 +25,7 @@ from lexppl.inference import Linear, System, TrainingOptions, entropy_unit
 from lexppl.inference.contexts import seeded
 from lexppl.inference.objective.objective import WarmUp
 from lexppl.models import ConstantImputer, Grouping, MarginalImputer, regime_targets
+from lexppl.report.results.scores import Judgement
 from lexppl.systems import METHODS, system_for
 from lexppl.tabular.predictors import settle_scale
 
@@ -54,9 +54,9 @@ def people():
 def of_command_line(method, frame, target, folder, monkeypatch, *words):
     """E[z | x] of the rows that it holds out, and their numbers; the report is not what is asked
     about."""
-    monkeypatch.setattr("lexppl.cli.explain_command.write_report", lambda *_: None)
+    monkeypatch.setattr("lexppl.report.page.write_report", lambda *_: None)
     nothing = Judgement(()), None
-    monkeypatch.setattr("lexppl.cli.explain_command.ExplainRun.judged", lambda *_: nothing)
+    monkeypatch.setattr("lexppl.report.report.Report.judged", lambda *_: nothing)
     monkeypatch.setattr("lexppl.cli.explain_command.print_report", lambda *_: None)
     frame[[*NUMBERS, "job", target]].to_csv(folder / "people.csv", index=False)
     told = ["explain", str(folder / "people.csv"), "--method", method, "--out", str(folder / "r")]

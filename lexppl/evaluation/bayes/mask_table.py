@@ -319,13 +319,12 @@ def log_prior(model: Callable[..., Any], x: Tensor, y: Tensor, samples: Samples)
     def of_draw(shared: Mapping[str, Tensor]) -> Tensor:
         program = pyro.poutine.condition(weights_first(model), data=dict(shared))
         sites = sites_of_run(program, (x[:1], y[:1]))
-        outside = [n for n, site in sites.items() if not (site.in_particles or site.observed)]
-        missing = [name for name in outside if name != RESPONSE]
+        free = [n for n, s in sites.items() if not (s.in_particles or s.observed or n == RESPONSE)]
         unknown = [name for name in shared if name not in sites]
-        if missing or unknown:
+        if free or unknown:
             raise ValueError(
-                f"the program's latents outside mask_particles() are {[*shared, *missing]}; "
-                f"{missing} are missing and {unknown} are none of them"
+                f"the program's latents outside mask_particles() are {[*shared, *free]}; "
+                f"{free} are missing and {unknown} are none of them"
             )
         _refuse_scaled(sites[name] for name in shared)
         terms = [sites[name].log_prob().sum() for name in shared]
