@@ -211,7 +211,7 @@ def plan_for(
         predictor_kind=kind,
         posterior=posterior,
         conditional=posterior is None and imputer is None and usual == "marginal",
-        penalty_given=given.get("penalty") is not None,
+        penalty_given=checked.get("penalty") is not None,
         **values,
     )
 

@@ -12,6 +12,8 @@ from lexppl.arviz_compatibility import Posterior, group_names, group_of
 from lexppl.explanation.reading.masks import (
     ATTRIBUTION,
     PROBABILITY,
+    SAMPLED,
+    chains_are,
     fold_means,
     kind_of,
     mask_means,
@@ -123,10 +125,11 @@ class RowSpread:
 def row_spread(posterior: Posterior, rows: Any = slice(None)) -> RowSpread:
     """The width of the interval of a row's E[z | x]: of the 95 % t-interval over R replicates, mean
     ± t_{.975, R−1} s / √R, over R folds mean ± t_{.975, R−1} s, cut at 0 and at the largest
-    value; of a single fit the standard deviation of a draw, of selections √(p(1 − p))."""
+    value; of a single fit, or of a sampled posterior, the standard deviation of a draw, of
+    selections √(p(1 − p))."""
     interval = row_interval(posterior, rows)
     if interval is None:
-        return _of_draws(posterior, mask_means(posterior).values[0, rows].astype(np.float64), rows)
+        return _of_draws(posterior, rows)
     ends, over = interval
     return RowSpread(
         ends[1] - ends[0],
@@ -144,7 +147,8 @@ def row_interval(
     kind = kind_of(posterior)
     of_folds = fold_means(posterior)
     count = len(by_chain if of_folds is None else of_folds)
-    if count < 2:
+    sampled = of_folds is None and chains_are(posterior).startswith(SAMPLED)
+    if count < 2 or sampled:
         return None
     if of_folds is not None:
         spread = of_folds.values[:, rows].astype(np.float64).std(0, ddof=1)
@@ -157,13 +161,16 @@ def row_interval(
     return (ends if kind is ATTRIBUTION else ends.clip(0.0, kind.most)), over
 
 
-def _of_draws(posterior: Posterior, means: NDArray[np.float64], rows: Any) -> RowSpread:
-    """The standard deviation of a draw, of a single fit."""
-    label, meaning = "sd of a draw", "the standard deviation of a draw of the mask, of a single fit"
+def _of_draws(posterior: Posterior, rows: Any) -> RowSpread:
+    """The standard deviation of a draw, of a single fit or over all chains of a sampler."""
+    means = mask_means(posterior)
+    whose = ", of a single fit" if len(means) == 1 else ""
+    label, meaning = "sd of a draw", f"the standard deviation of a draw of the mask{whose}"
+    exact = means.values[:, rows].astype(np.float64).mean(0).clip(0.0, 1.0)
     if kind_of(posterior) is PROBABILITY:
-        exact = means.clip(0.0, 1.0)
         return RowSpread(np.sqrt(exact * (1.0 - exact)), label, meaning)
-    drawn = masks_of(posterior)[mask_means(posterior).attrs["site"]].values[0][:, rows]
+    drawn = masks_of(posterior)[means.attrs["site"]].values[:, :, rows]
+    drawn = drawn.reshape(-1, *drawn.shape[2:])
     if len(drawn) < 2:
-        return RowSpread(np.full(means.shape, np.nan), label, meaning)
+        return RowSpread(np.full(exact.shape, np.nan), label, meaning)
     return RowSpread(drawn.std(0, ddof=1, dtype=np.float64), label, meaning)
