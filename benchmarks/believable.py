@@ -47,13 +47,13 @@ from planted_tables import (
 from record import Records, options_of
 from references import against_others
 
-from lexppl.cli.results.scores import folds_at
 from lexppl.data.divided_table import DividedTable, divided_frame
 from lexppl.data.files import read_frame
 from lexppl.data.problems import with_decisions
 from lexppl.evaluation.folds import judged as judged_by_folds
 from lexppl.explanation import explain
 from lexppl.explanation.reading.masks import mask_means, masks_of
+from lexppl.report.results.scores import folds_at
 
 SAME = ("kind", "rows", "seed", "method", "settings")
 ALL = ("explain", "shap", "permutation", "boruta", "conditional", "knockoffs", "law")

@@ -36,6 +36,7 @@ from lexppl.inference import (
     SelfNormalized,
     Stage,
     StraightThrough,
+    TrainingOptions,
     TunedControl,
     annealed,
     fit,
@@ -107,7 +108,14 @@ def fitted(label, train, k, epochs, seed):
             variances.extend([found] * watched.count(epoch.number))
 
     training = {"valid": 0.1, "epochs": epochs, "batch_size": BATCH, "seed": seed}
-    result = fit(None, train, stages=build, callbacks=[watch], progress=False, **training)
+    result = fit(
+        None,
+        train,
+        stages=build,
+        training=TrainingOptions(callbacks=[watch]),
+        progress=False,
+        **training,
+    )
     return result, objective, variances
 
 

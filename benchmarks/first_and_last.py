@@ -20,9 +20,9 @@ from first_and_last_table import OF, coverage_table
 from planted_tables import KINDS, TARGET, first_and_last_by_law, least_gain, planted, true_gains
 from record import Records, options_of, read
 
-from lexppl.cli.results.scores import folds_at
 from lexppl.data.divided_table import divided_frame
 from lexppl.evaluation import FeatureGroups, importance
+from lexppl.report.results.scores import folds_at
 
 SAME = ("kind", "rows", "seed")
 FDR, FOLDS = 0.1, 5

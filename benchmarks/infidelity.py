@@ -33,7 +33,7 @@ from torch import Tensor
 from lexppl.data import imdb, mnist
 from lexppl.data.named_sets import fashion_mnist
 from lexppl.evaluation import fidelity_scores, fit_predictor
-from lexppl.inference import fit
+from lexppl.inference import TrainingOptions, fit
 from lexppl.inference.contexts import seeded
 from lexppl.models import flat_images, images, regime_targets, texts
 from lexppl.models.architectures.base import Architecture
@@ -242,7 +242,7 @@ def explained(
         valid=0.2,
         architecture=task.explained,
         epochs=2 if options.small else 20,
-        patience=5,
+        training=TrainingOptions(patience=5),
         **shared,
     )
     y = regime_targets("self post-hoc", train.x, predictor=full.predictor)

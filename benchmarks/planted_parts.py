@@ -37,13 +37,13 @@ from torch import nn
 
 from lexppl.cli.explain_rows import RowsRun
 from lexppl.cli.program import parse
-from lexppl.cli.report.sentences import first_screen
-from lexppl.cli.results.scores import Judgement, judge_base_rate, judge_explainer, score_full
 from lexppl.data import texts_of as data_of
 from lexppl.evaluation import predictive
 from lexppl.explanation import mask_means
 from lexppl.explanation.explain import explanation_tree
 from lexppl.explanation.reading.sentences import plain
+from lexppl.report.results.scores import Judgement, judge_base_rate, judge_explainer, score_full
+from lexppl.report.sentences import first_screen
 
 WORDS = """the room was near a pool and street we had it in for breakfast our with floor at of is
 staff bed window they bus station lunch coffee river view lift garden two nights week to on city
@@ -179,11 +179,11 @@ class Kept(RowsRun):
     """A run of the command without EVAL-X, with its report."""
 
     def judged(self):
-        own = judge_explainer(self.result, self.source, self.options.seed, self.masks)
+        own = judge_explainer(self.result, self.source, self.plan.seed, self.masks)
         full = score_full(self.fit_full(), self.source)
         return Judgement((own, judge_base_rate(self.source), full)), None
 
-    def write(self, folder, report):
+    def write_tables(self, folder, report):
         self.shown = report
 
 

@@ -32,7 +32,15 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from lexppl.explanation import explain
 from lexppl.explanation.reading.masks import masks_of
-from lexppl.inference import REBAR, Checkpoints, FitResult, NestedIWAE, TunedControl, fit
+from lexppl.inference import (
+    REBAR,
+    Checkpoints,
+    FitResult,
+    NestedIWAE,
+    TrainingOptions,
+    TunedControl,
+    fit,
+)
 from lexppl.inference.training.checkpoint import DIGITS, STATE
 from lexppl.models import (
     LEX,
@@ -80,7 +88,10 @@ CASES: dict[str, Callable[[], dict[str, Any]]] = {
         "row_weights": "dirichlet",
     },
     "l2x": lambda: {"model": l2x(5, classes=2, k=2, **SIZES)},
-    "invase with patience": lambda: {"model": invase(5, classes=2, **SIZES), "patience": 5},
+    "invase with patience": lambda: {
+        "model": invase(5, classes=2, **SIZES),
+        "training": TrainingOptions(patience=5),
+    },
     "real_x, in stages": lambda: {"model": real_x(5, classes=2, **SIZES)},
     "q_fit, two replicates": lambda: {
         "model": q_fit(5, seeded_predictor(), hidden=(16,)),
@@ -98,7 +109,7 @@ CASES: dict[str, Callable[[], dict[str, Any]]] = {
         "train": DataLoader(TensorDataset(X, Y), batch_size=50, shuffle=True),
         "valid": (X, Y),
         "optimizer": partial(torch.optim.SGD, lr=0.1, momentum=0.9),
-        "scheduler": partial(torch.optim.lr_scheduler.StepLR, step_size=3),
+        "training": TrainingOptions(partial(torch.optim.lr_scheduler.StepLR, step_size=3)),
     },
     "trees": lambda: {
         "model": LEX(

@@ -35,7 +35,7 @@ from speed_by_hand import BY_HAND, ByHand, clock, replicates_by_hand, system
 
 from lexppl import explain
 from lexppl.data import synthetic
-from lexppl.inference import NestedIWAE, System, fit
+from lexppl.inference import NestedIWAE, System, TrainingOptions, fit
 from lexppl.inference.contexts import program_settings
 from lexppl.inference.training.compiled import Backend
 from lexppl.inference.training.watch import Epoch
@@ -101,8 +101,7 @@ def pairs(
         batch_size=hand.batch,
         epochs=epochs + UNTIMED,
         replicates=replicates,
-        compile=compiled,
-        callbacks=[in_turn],
+        training=TrainingOptions(compile=compiled, callbacks=[in_turn]),
         progress=False,
     )
     timed = taken[UNTIMED:]
@@ -283,7 +282,7 @@ def epoch_seconds(rows: int, rounds: int, widths: dict[str, tuple[int, ...]]) ->
         valid=None,
         batch_size=500,
         epochs=min(rounds, 5) + 1,
-        callbacks=[lambda epoch: marks.append(clock())],
+        training=TrainingOptions(callbacks=[lambda epoch: marks.append(clock())]),
         progress=False,
     )
     return statistics.median(b - a for a, b in pairwise(marks))

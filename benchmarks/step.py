@@ -24,7 +24,7 @@ from torch import nn
 
 from lexppl.data import Dataset, synthetic
 from lexppl.distributions import KSubset
-from lexppl.inference import NestedIWAE, System, fit
+from lexppl.inference import NestedIWAE, System, TrainingOptions, fit
 from lexppl.inference.contexts import program_settings
 from lexppl.inference.training.watch import Epoch
 from lexppl.models import MLP, GaussianImputer
@@ -185,7 +185,7 @@ def fit_against(run: dict[str, int | str], data: Dataset, epochs: int) -> dict[s
         batch_size=batch,
         epochs=epochs + 2,
         replicates=int(run["replicates"]),
-        callbacks=[in_turn],
+        training=TrainingOptions(callbacks=[in_turn]),
         progress=False,
     )
     # The first epoch's time holds the preparation too.

@@ -27,14 +27,16 @@ def __getattr__(name: str) -> Any:
         "save": "lexppl.saving",
     }
     if name in homes:
-        found = getattr(import_module(homes[name]), name)
-        globals()[name] = found
-        return found
+        value = getattr(import_module(homes[name]), name)
+        globals()[name] = value
+        return value
     if not name.startswith("_") and find_spec(f"lexppl.{name}") is not None:
         return import_module(f"lexppl.{name}")
     raise AttributeError(f"module 'lexppl' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    modules = "compare data distributions evaluation explanation inference models plots saving"
+    modules = (
+        "compare data distributions evaluation explanation inference models plots report saving"
+    )
     return sorted([*__all__, *modules.split(), "systems", "tabular", "__version__"])

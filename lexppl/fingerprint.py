@@ -211,7 +211,7 @@ def attributes_of(value: Any) -> dict[str, Any] | None:
         (tensor(0.), True)
     """
     kind = type(value)
-    slots = [name for one in kind.__mro__ for name in getattr(one, "__slots__", ())]
+    slots = [name for base in kind.__mro__ for name in getattr(base, "__slots__", ())]
     if not (hasattr(value, "__dict__") or slots):
         return None
     held = {name: getattr(value, name) for name in slots if hasattr(value, name)}
@@ -221,15 +221,15 @@ def attributes_of(value: Any) -> dict[str, Any] | None:
         skipped = (
             ("_cached_x_y",) if kind.__name__ == "_InverseTransform" else ("_inv", "_cached_x_y")
         )
-        return {name: one for name, one in every.items() if name not in skipped}
+        return {name: attribute for name, attribute in every.items() if name not in skipped}
     how = {name: type(getattr(kind, name, None)).__name__ for name in every}
     made = {name: every[name] for name, of in how.items() if of not in COMPUTED}
-    tensors = [one for one in made.values() if isinstance(one, Tensor)]
+    tensors = [tensor for tensor in made.values() if isinstance(tensor, Tensor)]
     # A distribution has its parameter twice, under the name by which it was given too.
     named = {
         name: every[name]
         for name, of in how.items()
-        if of == COMPUTED[1] and (not tensors or any(every[name] is one for one in tensors))
+        if of == COMPUTED[1] and (not tensors or any(every[name] is tensor for tensor in tensors))
     }
     return {**made, **named}
 

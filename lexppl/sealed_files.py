@@ -21,20 +21,20 @@ PARTIAL, EARLIER, DIGITS = ".partial", ".earlier", 12
 
 @contextmanager
 def output_folder(
-    target: str | Path, overwrite: bool = False, own: Collection[str] = ()
+    target: str | Path, overwrite: bool = False, ours: Collection[str] = ()
 ) -> Iterator[Path]:
     """A new folder beside the target, which takes the target's place at the end; removed on an
     error.
 
     Parents are made. A folder with files is replaced only with `overwrite` and where all its names
-    are in `own`.
+    are in `ours`.
     """
     target = Path(target).expanduser().resolve()
     clear(target)
-    check_output_folder(target, overwrite, own)
+    check_output_folder(target, overwrite, ours)
     with _beside(target, Path.mkdir) as aside:
         yield aside
-        put_folder(aside, target, partial(check_output_folder, target, overwrite, own))
+        put_folder(aside, target, partial(check_output_folder, target, overwrite, ours))
 
 
 @contextmanager
@@ -174,7 +174,7 @@ def check_output_file(target: str | Path, overwrite: bool = False) -> None:
 
 
 def check_output_folder(
-    target: str | Path, overwrite: bool = False, own: Collection[str] = ()
+    target: str | Path, overwrite: bool = False, ours: Collection[str] = ()
 ) -> None:
     """Refuse to replace a file, files without `overwrite`, or foreign files."""
     target = Path(target).expanduser().resolve()
@@ -188,7 +188,7 @@ def check_output_folder(
             f"folder {str(target)!r} is not empty; give --overwrite to replace what an earlier "
             "run left there, or another --out"
         )
-    foreign = [name for name in present if name not in own]
+    foreign = [name for name in present if name not in ours]
     if foreign:
         raise FileExistsError(
             f"folder {str(target)!r} holds {foreign[0]!r}, which this program did not write; "
@@ -279,9 +279,9 @@ def checksum_of(content: bytes | memoryview) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def refuse_changed(path: str | os.PathLike[str], found: str, written: Any) -> None:
+def refuse_changed(path: str | os.PathLike[str], actual: str, written: Any) -> None:
     """Refuse a file whose checksum is another than when it was written."""
-    if found != written:
+    if actual != written:
         raise UnreadableFileError(
             path,
             "its checksum is not the one it was written with, so it was damaged, cut short or "
@@ -290,7 +290,7 @@ def refuse_changed(path: str | os.PathLike[str], found: str, written: Any) -> No
 
 
 def refuse_other_format(
-    path: str | os.PathLike[str], found: Any, known: int, by: Any = None
+    path: str | os.PathLike[str], form: Any, known: int, by: Any = None
 ) -> None:
     """Refuse a file of another format than the one that is read, or of none.
 
@@ -302,20 +302,20 @@ def refuse_other_format(
         format 3, and this version reads format 2: update lexppl, as by pip install --upgrade
         lexppl
     """
-    if type(found) is not int or found < 1:
+    if type(form) is not int or form < 1:
         raise UnreadableFileError(
             path,
-            f"its format is {found!r}, and this version reads format {known}; it is another file, "
+            f"its format is {form!r}, and this version reads format {known}; it is another file, "
             "or was changed",
         )
-    if found != known:
+    if form != known:
         name = "lexppl" if by is None else f"lexppl {by}"
         advice = "read it by the version that wrote it, or write it again"
-        if found > known:
+        if form > known:
             advice = "update lexppl, as by pip install --upgrade lexppl"
         raise UnreadableFileError(
             path,
-            f"{name} wrote it in format {found}, and this version reads format {known}: {advice}",
+            f"{name} wrote it in format {form}, and this version reads format {known}: {advice}",
         )
 
 

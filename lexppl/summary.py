@@ -28,8 +28,8 @@ class Summary:
     @property
     def shown(self) -> list[tuple[str, str]]:
         """Labels and texts, cut to ten lines with the heading, and each to a line's width."""
-        found = [(label, _cut(text)) for label, text in self.lines.items() if text]
-        return found[: MOST_LINES - 1]
+        lines = [(label, _cut(text)) for label, text in self.lines.items() if text]
+        return lines[: MOST_LINES - 1]
 
     def __str__(self) -> str:
         wide = max((len(label) for label, _ in self.shown), default=0)
@@ -61,15 +61,15 @@ class Summarised:
         return self.summarised().html()
 
 
-def counted(count: int, one: str, several: str | None = None) -> str:
+def counted(count: int, noun: str, several: str | None = None) -> str:
     """A number and its noun, as "1,200 rows"."""
-    return f"{count:,} {one if count == 1 else several or one + 's'}"
+    return f"{count:,} {noun if count == 1 else several or noun + 's'}"
 
 
 def listed(names: Iterable[str], last: str = "and") -> str:
     """Names with commas, and a word before the last."""
-    each = list(names)
-    both = [", ".join(each[:-1]), each[-1]] if len(each) > 1 else each
+    words = list(names)
+    both = [", ".join(words[:-1]), words[-1]] if len(words) > 1 else words
     return f" {last} ".join(both)
 
 
@@ -105,7 +105,7 @@ def parts_of(program: Any) -> dict[str, str]:
     if not isinstance(program, nn.Module):
         return {}
     parts = {name: _part(part) for name, part in program.named_children()}
-    return {name: found for name, found in parts.items() if found}
+    return {name: text for name, text in parts.items() if text}
 
 
 def in_range(values: Sequence[float]) -> str:
@@ -121,13 +121,13 @@ def in_range(values: Sequence[float]) -> str:
 
 def _part(part: nn.Module) -> str:
     if isinstance(part, nn.ModuleList):
-        return ", ".join(_part(one) for one in part)
+        return ", ".join(_part(child) for child in part)
     count = sum(p.numel() for p in part.parameters() if p.requires_grad)
     numbers = [f"{name}={getattr(part, name):g}" for name in NUMBERS if _is_number(part, name)]
-    drawn = sum(len(getattr(one, PRIORS, ())) for one in part.modules())
-    found = [*numbers, f"{count:,}" if count else ""]
-    found.append(f"{counted(drawn, 'weight')} with a prior" if drawn else "")
-    within = ", ".join(filter(None, found))
+    drawn = sum(len(getattr(module, PRIORS, ())) for module in part.modules())
+    details = [*numbers, f"{count:,}" if count else ""]
+    details.append(f"{counted(drawn, 'weight')} with a prior" if drawn else "")
+    within = ", ".join(filter(None, details))
     name = type(part).__name__
     if drawn and type(part).__bases__[0].__name__ == name.removeprefix("Pyro"):
         # Pyro's name of a class that it was made of.

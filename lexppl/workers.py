@@ -64,8 +64,8 @@ def outcomes(
     check_workers(client, jobs, threads)
     tasks = ((number, args, shared, threads) for number, args in enumerate(arguments))
     if client is None and jobs == 1:
-        for one in tasks:
-            yield _outcome(task, *one)
+        for numbered in tasks:
+            yield _outcome(task, *numbered)
         return
     from joblib import Parallel, cpu_count, delayed, parallel_config  # noqa: PLC0415 - slow
 
@@ -76,8 +76,8 @@ def outcomes(
         settings = {"backend": "dask", "client": client}
     try:
         with parallel_config(**settings), Parallel(return_as="generator_unordered") as pool:
-            while some := list(islice(tasks, AT_ONCE * workers)):
-                yield from pool(delayed(_outcome)(task, *one) for one in some)
+            while batch := list(islice(tasks, AT_ONCE * workers)):
+                yield from pool(delayed(_outcome)(task, *numbered) for numbered in batch)
     except BrokenProcessPool as error:
         raise RuntimeError(
             f"a process of jobs={jobs} was killed, as by a system short of memory; what was "

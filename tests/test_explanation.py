@@ -376,7 +376,7 @@ def test_layout_of_a_fitted_explainer():
     )
     result.class_names = ("no", "yes")
     names = [f"patient {i}" for i in range(10)]
-    options = {"rows_per_chunk": 4, "row_names": names, "entry_names": ["age", "colour"]}
+    options = {"rows_per_chunk": 4, "coords": {"row": names}, "entry_names": ["age", "colour"]}
     posterior = explain(result, x[:10], y[:10], draws=12, **options)
     assert set(group_names(posterior)) == {
         "predictions", "prior", "prior_predictive", "posterior", "posterior_predictive",
@@ -622,10 +622,10 @@ X, Y = rows(6)
         ({"rows_per_chunk": 0}, "rows_per_chunk must be"),
         ({"proposals": True}, "proposals must be"),
         ({"seed": -1}, "seed must be"),
-        ({"row_names": ["a"]}, "row_names must be 6 names; there are 1"),
-        ({"row_names": ["a"] * 6}, "row_names must be 6 different names"),
+        ({"coords": {"row": ["a"]}}, r"coords\['row'\] must be 6 names; there are 1"),
+        ({"coords": {"row": ["a"] * 6}}, r"coords\['row'\] must be 6 different names"),
         ({"entry_names": ["a", "b"]}, "entry_names must be 3 names; there are 2"),
-        ({"feature_names": ["a", "b"]}, "feature_names must be 3 names; there are 2"),
+        ({"coords": {"input": ["a", "b"]}}, r"coords\['input'\] must be 3 names; there are 2"),
     ],
 )
 def test_mistakes_are_named_before_any_draw(changes, message):

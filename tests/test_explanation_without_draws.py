@@ -91,7 +91,7 @@ def test_the_table_rests_on_no_draws():
 def test_layout_chunks_and_file(tmp_path):
     x, _ = rows(23)
     result = replicates("k-subset")
-    posterior = explain(result, x, draws=0, row_names=[f"r{i}" for i in range(23)])
+    posterior = explain(result, x, draws=0, coords={"row": [f"r{i}" for i in range(23)]})
     by_chunks = explain(result, x, draws=0, rows_per_chunk=4)
     means = [
         group_of(p, "sample_stats")["selection_probability"].values for p in (posterior, by_chunks)

@@ -27,7 +27,8 @@ ORDER["explanation"] = {*ORDER["systems"], "systems", "arviz_compatibility"}
 ORDER["evaluation"] = {*ORDER["explanation"], "explanation"}
 ORDER["tabular"] = {*ORDER["evaluation"], "evaluation", "saving", "plots"}
 ORDER["compare"] = {*ORDER["tabular"], "tabular"}
-ORDER["cli"] = {*ORDER["compare"], "compare"}
+ORDER["report"] = {*ORDER["tabular"], "tabular"}
+ORDER["cli"] = {*ORDER["compare"], "compare", "report"}
 FOR_ALL = {
     "argument_checks",
     "choices",
@@ -54,11 +55,8 @@ ROOMS = {
         "architectures": {"imputers"},
     },
     "explanation": {"reading": set()},
-    "cli": {
-        "options": set(),
-        "results": set(),
-        "report": {"options", "results"},
-    },
+    "report": {"results": set()},
+    "cli": {"options": set()},
 }
 """What the rooms within a room may import, besides the files that stand in none of them."""
 

@@ -12,7 +12,7 @@ from sklearn.base import clone
 
 from lexppl import ExplainerClassifier, explain, load, save
 from lexppl.evaluation import predictive
-from lexppl.inference import fit
+from lexppl.inference import TrainingOptions, fit
 from lexppl.systems import l2x, lex
 from lexppl.threads import ONE_THREAD
 from lexppl.workers import outcomes
@@ -69,7 +69,7 @@ def test_a_thread_waits_for_a_fit():
         other.join(0.05)
         assert not seen
 
-    fit(system, (X, Y), epochs=2, progress=False, callbacks=[callback])
+    fit(system, (X, Y), epochs=2, progress=False, training=TrainingOptions(callbacks=[callback]))
     other.join()
     assert len(seen) == 1
     with ONE_THREAD:
@@ -110,7 +110,7 @@ def test_a_process_forked_during_a_fit_of_another_thread_refuses_to_go_on():
         may_go_on.wait()
         codes.append(exit_code_of_fork(explain_again))  # Of the thread that fits
 
-    options = {"epochs": 1, "progress": False, "callbacks": [callback]}
+    options = {"epochs": 1, "progress": False, "training": TrainingOptions(callbacks=[callback])}
     thread = threading.Thread(target=lambda: fit(system, (X, Y), **options))
     thread.start()
     is_inside.wait()

@@ -18,6 +18,7 @@ FIRST = (
     "lexppl.evaluation",
     "lexppl.data",
     "lexppl.tabular",
+    "lexppl.report",
     "lexppl.compare",
     "lexppl.plots",
 )

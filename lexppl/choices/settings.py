@@ -167,7 +167,7 @@ SETTINGS: Mapping[str, Setting] = MappingProxyType(
 """The settings of a fit by name."""
 
 
-def check_settings(method: str, option: str = "{}", **given: Any) -> dict[str, Any]:
+def check_settings(method: str, option: str = "{}", **settings: Any) -> dict[str, Any]:
     """The settings of :data:`SETTINGS` that are not None, checked.
 
     Args:
@@ -184,10 +184,10 @@ def check_settings(method: str, option: str = "{}", **given: Any) -> dict[str, A
         ...
         ValueError: l2x has no --penalty: leave --penalty=0.1 out; base_x, invase, lex, ...
     """
-    if unknown := [name for name in given if name not in SETTINGS]:
+    if unknown := [name for name in settings if name not in SETTINGS]:
         meant = did_you_mean(unknown[0], SETTINGS) or f"there are {', '.join(SETTINGS)}"
         raise TypeError(f"there is no setting {unknown[0]!r}; {meant}")
-    chosen = {name: value for name, value in given.items() if value is not None}
+    chosen = {name: value for name, value in settings.items() if value is not None}
     typed = {name: f"{option.format(name)}={value!r}" for name, value in chosen.items()}
     for name in chosen:
         if has_setting(method, name):

@@ -49,12 +49,12 @@ def load_black_box(file: str) -> Any:
 
 def asked_black_box(
     model: Any, source: DividedTable, options: argparse.Namespace
-) -> tuple[BlackBox, Tensor, Tensor, DividedTable]:
-    """A model as a black box, the rows of a table as it takes them, the places of those that it may
-    be asked of, and the table whose parts have these rows alone.
+) -> tuple[BlackBox, Tensor, DividedTable]:
+    """A model as a black box, its answers (:func:`_answers`), and the table, whose parts have the
+    rows alone that it may be asked of.
 
     Raises:
-        ValueError, TypeError: a model that is no black box, or was fitted on other columns.
+        ValueError, TypeError: a model that is no black box, was fitted on other columns, or fails.
         UsageError: a `--row` that is left out.
     """
     data, output = source.data, options.black_box_output
@@ -90,10 +90,10 @@ def asked_black_box(
         source = replace(source, **kept)
         if not len(source.train_rows) or not len(source.test_rows):
             raise UsageError(f"--max-calls {options.max_calls} leaves no row to fit on or to judge")
-    return box, x, places, source
+    return box, *_answers(box, x, places, source)
 
 
-def black_box_targets(
+def _answers(
     box: BlackBox, x: Tensor, places: Tensor, source: DividedTable
 ) -> tuple[Tensor, DividedTable]:
     """Answers of a black box for the rows at some places, NaN elsewhere: probabilities `(N, C)`, or

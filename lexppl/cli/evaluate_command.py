@@ -10,10 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lexppl.cli.fit_warnings import collapse_messages, early_message
-from lexppl.cli.options.plan_options import device_of, law_of, plan_of
+from lexppl.cli.options.plan_options import device_of, plan_of
 from lexppl.cli.options.table import EVALUATED_BY
-from lexppl.cli.results.scores import PREDICTED_MASKS
 from lexppl.cli.terminal import INTERRUPTED, json_output, show, show_progress, text_table, warn
 from lexppl.data import Dataset, synthetic
 from lexppl.data.stratification import training_and_validation
@@ -24,6 +22,8 @@ from lexppl.evaluation.prediction import prediction_scores, predictive
 from lexppl.explanation.explain import explanation_tree
 from lexppl.explanation.reading.masks import mask_means, masks_of
 from lexppl.inference import FitResult, entropy_unit
+from lexppl.report.fit_warnings import collapse_messages, early_message
+from lexppl.report.results.scores import PREDICTED_MASKS
 from lexppl.systems.fit_plan import FitPlan
 from lexppl.tabular.encoded_rows import EncodedRows
 from lexppl.tabular.table_fit import fit_table
@@ -139,7 +139,7 @@ def _description(
 
 def _print(options: argparse.Namespace, plan: FitPlan, result: FitResult, figures: Figures) -> None:
     show(
-        f"{options.data}: {options.rows} rows, as many to test on; keeps {law_of(plan)}; "
+        f"{options.data}: {options.rows} rows, as many to test on; keeps {plan.law}; "
         f"{plan.imputer} imputation; {len(result.history)} epochs in "
         f"{float(result.history.seconds.sum()):.0f} s; seed {plan.seed}"
     )

@@ -7,9 +7,9 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any, TypeVar
 
+import pandas as pd
 import torch
 from torch import Tensor, nn
 
@@ -17,22 +17,10 @@ from lexppl.arviz_compatibility import Posterior
 from lexppl.choices.imputers import OF_WORDS
 from lexppl.choices.methods import METHODS
 from lexppl.choices.settings import usual_imputer
-from lexppl.cli.explain_command import ExplainRun, lines_of, write_tables
-from lexppl.cli.fit_warnings import behind_message, early_message
-from lexppl.cli.image_text_rows import (
-    DividedRows,
-    Part,
-    read_images,
-    read_texts,
-    write_reading,
-    written_words,
-)
+from lexppl.cli.explain_command import ExplainRun
+from lexppl.cli.image_text_rows import read_images, read_texts
 from lexppl.cli.options.checks import TEXTS, kind_of_data
 from lexppl.cli.options.plan_options import typed_settings
-from lexppl.cli.report.data import RowsReport
-from lexppl.cli.results.scores import Judgement
-from lexppl.cli.results.single_rows import ExplainedRow, default_rows, explained_row
-from lexppl.cli.results.words import WordFindings, found_words, word_table
 from lexppl.cli.terminal import show_progress
 from lexppl.data.texts import TextDataset
 from lexppl.evaluation import fit_predictor
@@ -47,12 +35,20 @@ from lexppl.evaluation.prediction import (
 from lexppl.explanation import mask_means, selection_table
 from lexppl.explanation.explain import explanation_tree
 from lexppl.explanation.reading.masks import PROBABILITY, kind_of
-from lexppl.inference import entropy_unit, fit
+from lexppl.inference import TrainingOptions, entropy_unit, fit
+from lexppl.inference.training.checkpoint import below
 from lexppl.models import BigramImputer, UnigramImputer, regime_targets
 from lexppl.models.architectures.base import Architecture
 from lexppl.models.architectures.images import ImageArchitecture
 from lexppl.models.architectures.texts import TextArchitecture
 from lexppl.models.imputers import imputer_of
+from lexppl.report.data import RowsReport
+from lexppl.report.divided_rows import DividedRows, Part, written_words
+from lexppl.report.fit_warnings import behind_message
+from lexppl.report.results.scores import Judgement
+from lexppl.report.results.single_rows import ExplainedRow, default_rows, explained_row
+from lexppl.report.results.words import WordFindings, found_words, word_table
+from lexppl.report.sections import SectionedReport
 from lexppl.summary import counted
 from lexppl.systems.fit_plan import FitPlan, plan_for
 from lexppl.tabular.table_fit import method_system
@@ -75,6 +71,10 @@ start from fitted ones take a larger rate."""
 DECAY_OF_TEXTS = 0.2
 """Weight decay, over N: of 300 texts an explainer is −.38 nats right, −.46 without and, keeping
 nearly all words, −.22 by ten times as much."""
+NO_VALIDATION = (
+    "too few rows of each class to set any apart for choosing the best epoch: the best one is the "
+    "one that fits the rows to fit on best"
+)
 WORDS_KEPT = 10  # By default, by a method that needs a k; L2X's
 
 
@@ -83,23 +83,24 @@ def run_explain_rows(options: argparse.Namespace, command: Sequence[str]) -> int
     return RowsRun(options, command).run()
 
 
-class RowsRun(ExplainRun):
-    """One run of `lexppl explain` on images or on texts."""
+class RowsRun(SectionedReport, ExplainRun):
+    """One run of `lexppl explain` on images or on texts, and its report."""
 
     source: DividedRows
     architecture: Architecture
+    full: FittedPredictor | None = None
     masks, draws = 20, 5
 
     def read(self, device: torch.device) -> None:
-        read = read_texts if kind_of_data(self.options) == TEXTS else read_images
-        self.source = read(self.options, device)
-        self.plan = plan_of_rows(self.options, self.source)
+        read = read_texts if kind_of_data(self.typed) == TEXTS else read_images
+        self.source = read(self.typed, device)
+        self.plan = plan_of_rows(self.typed, self.source)
         self.entries = self.source.data.entries.partition(" of ")[0]
         if self.source.data.left_out:
-            show_progress(self.source.data.left_out, self.options.quiet)
+            show_progress(self.source.data.left_out, self.typed.quiet)
 
-    def fit(self) -> None:
-        plan, source, quiet = self.plan, self.source, self.options.quiet
+    def fit(self) -> RowsRun:
+        plan, source, quiet = self.plan, self.source, self.typed.quiet
         self.architecture, observed = source.architecture, None
         can_start = isinstance(self.architecture, ImageArchitecture | TextArchitecture)
         starts = can_start and plan.folds in (None, 1)
@@ -133,6 +134,7 @@ class RowsRun(ExplainRun):
         )
         self.result.entry_names = source.data.entry_names
         self.result.class_names = source.data.class_names
+        return self
 
     def _fitted(
         self,
@@ -149,13 +151,10 @@ class RowsRun(ExplainRun):
             batch_size=plan.batch_size,
             weight_decay=plan.weight_decay,
             seed=plan.seed,
-            checkpoint=self.checkpoint(name),
+            checkpoint=below(self.checkpoints, name),
             progress=self.progress,
             **settings,
         )
-
-    def write_reading(self, folder: Path) -> None:
-        write_reading(self.source, folder)
 
     def fit_full(self) -> FittedPredictor:
         if self.full is not None:
@@ -165,7 +164,7 @@ class RowsRun(ExplainRun):
             "full-predictor",
             epochs=FULL_EPOCHS * self.plan.epochs,
             learning_rate=self.plan.schedule,
-            patience=None,
+            training=TrainingOptions(),
         )
 
     def fit_judge(self) -> EvalX:
@@ -179,27 +178,14 @@ class RowsRun(ExplainRun):
             "judge",
             epochs=JUDGE_EPOCHS * self.plan.epochs,
             learning_rate=self.plan.learning_rate,
-            patience=JUDGE_PATIENCE,
+            training=TrainingOptions(patience=JUDGE_PATIENCE),
         )
 
     def warnings_of_fit(self) -> list[str]:
-        result, plan, found = self.result, self.plan, []
-        if self.source.valid is None:
-            found.append(
-                "too few rows of each class to set any apart for choosing the best epoch: the best "
-                "one is the one that fits the rows to fit on best"
-            )
-        if result.interrupted:
-            found.append(
-                f"interrupted after {len(result.history)} of {plan.epochs} epochs; the best state "
-                "so far is written, judged by itself (Ctrl-C again ends with the model alone)"
-            )
-        elif METHODS[plan.method].takes("imputations") and plan.penalty is not None:
-            found += early_message(result.best_epoch.tolist(), len(result.history), True)
-        return found
+        return [NO_VALIDATION] * (self.source.valid is None) + super().warnings_of_fit()
 
     def learned(self) -> BaseRateGain:
-        train_y, test, seed = self.source.train.y, self.source.test, self.options.seed
+        train_y, test, seed = self.source.train.y, self.source.test, self.plan.seed
         x, y = test.x[:LEARNED_ROWS], test.y[:LEARNED_ROWS]
         return gain_over_base_rate(self.result, train_y, x, y, masks=self.masks, seed=seed)
 
@@ -235,7 +221,7 @@ class RowsRun(ExplainRun):
 
     def _words(self, test: TextDataset) -> WordFindings:
         """What words say of the class, or of the predictor's output that is explained."""
-        source, result, seed = self.source, self.result, self.options.seed
+        source, result, seed = self.source, self.result, self.plan.seed
         means = mask_means(explanation_tree(result, test.x, draws=RANKED_DRAWS, seed=seed)).values
         observed = None
         if self.plan.needs_full_predictor and self.full is not None:
@@ -267,7 +253,7 @@ class RowsRun(ExplainRun):
         part = source.by_number(list(chosen))
         cost = len(chosen) * (source.data.n_entries + 1) * result.replicates
         masks = max(4, min(STEP_MASKS, STEPS // cost))
-        steps = revealed_predictions(result, part.x, masks=masks, seed=options.seed)
+        steps = revealed_predictions(result, part.x, masks=masks, seed=self.plan.seed)
         classes, names = source.data.class_names, source.data.entry_names
         base = base_frequencies(source.train.y, len(classes)).cpu().numpy()
         words = written_words(part)
@@ -279,11 +265,9 @@ class RowsRun(ExplainRun):
             rows.append(explained_row(steps, place, base, number, why, observed, values))
         return tuple(rows)
 
-    def write(self, folder: Path, report: RowsReport) -> None:
-        lines = lines_of(report.rows)
-        if lines is not None:
-            lines = lines[lines["step"].isna() | (lines["step"].abs() > 0)]
-        write_tables(folder, report.posterior, report.ranking, lines)
+    def lines_of(self, rows: Sequence[ExplainedRow]) -> pd.DataFrame:
+        lines = super().lines_of(rows)
+        return lines[lines["step"].isna() | (lines["step"].abs() > 0)]
 
 
 def plan_of_rows(options: argparse.Namespace, source: DividedRows) -> FitPlan:

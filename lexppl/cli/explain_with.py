@@ -14,20 +14,9 @@ import xarray as xr
 from markupsafe import Markup
 from torch import Tensor
 
+from lexppl.choices.files import DIGITS, ENCODING, IMPORTANCE, OUTPUTS, PREDICTIONS, REPORT, ROWS
 from lexppl.cli.options.checks import check_row_numbers, explainer_folder
-from lexppl.cli.report.page import HEAD, rendered
-from lexppl.cli.results.single_rows import write_lines
-from lexppl.cli.terminal import (
-    DIGITS,
-    ENCODING,
-    IMPORTANCE,
-    OUTPUTS,
-    PREDICTIONS,
-    REPORT,
-    ROWS,
-    UsageError,
-    show,
-)
+from lexppl.cli.terminal import UsageError, show
 from lexppl.data.encoding import TableEncoding
 from lexppl.data.files import read_frame
 from lexppl.explanation.explain import explanation_tree
@@ -36,6 +25,8 @@ from lexppl.explanation.reading.masks import PROBABILITY, kind_of, mask_means, r
 from lexppl.explanation.reading.sentences import html, reading_of
 from lexppl.explanation.reading.tables import selection_table
 from lexppl.inference.training.result import FitResult, with_penalty
+from lexppl.report.page import HEAD, rendered
+from lexppl.report.results.single_rows import write_lines
 from lexppl.saving.files import load
 from lexppl.sealed_files import output_folder
 from lexppl.summary import counted
@@ -146,8 +137,8 @@ def _steps(
     result: FitResult, x: Tensor, encoding: TableEncoding, options: argparse.Namespace
 ) -> pd.DataFrame:
     """The rows of --row, feature by feature."""
-    from lexppl.cli.results.single_rows import ExplainedRow  # noqa: PLC0415 - slow; --row alone
     from lexppl.evaluation.effects import revealed_predictions  # noqa: PLC0415
+    from lexppl.report.results.single_rows import ExplainedRow  # noqa: PLC0415 - slow; --row alone
 
     chosen = x[list(options.row)]
     values = decoded_values(chosen, encoding)

@@ -3,36 +3,30 @@
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 import torch
-from numpy.typing import NDArray
 
 from lexppl.argument_checks import near
 from lexppl.choices.data_sets import image_names, text_names
 from lexppl.cli.options.checks import check_row_numbers
 from lexppl.cli.table_rows import file_format_of
-from lexppl.cli.terminal import TEXTS, VOCABULARY, UsageError
+from lexppl.cli.terminal import UsageError
 from lexppl.data import Vocabulary, divided_folder, image_set, imdb, texts_of
 from lexppl.data.cells import missing_words
 from lexppl.data.files import read_frame, table_name
-from lexppl.data.images import DividedImages, ImageDataset
+from lexppl.data.images import DividedImages
 from lexppl.data.stratification import at_most, held_out_parts
 from lexppl.data.texts import TextDataset, words_of
 from lexppl.models import flat_images, images, texts
-from lexppl.models.architectures.base import Architecture
+from lexppl.report.divided_rows import DividedRows, Places, RowsDescribed
 from lexppl.summary import counted
-
-Part = ImageDataset | TextDataset
-Places = NDArray[np.int64]
 
 ROWS = 2000  # Images or texts of each part, by default
 NONE: Places = np.zeros(0, dtype=np.int64)
@@ -46,86 +40,6 @@ SMALL_OF_IMAGES: Mapping[str, Any] = {
 }
 """Convolutional networks that are fitted in a minute on a processor; of a selector that starts from
 the predictor's blocks."""
-
-
-@dataclass(frozen=True)
-class RowsDescribed:
-    """Data set of images or texts.
-
-    Args:
-        entry_names: of the G entries of a mask.
-        rows: name of a row, such as "image".
-        entries: name of the entries, such as "patches of 4 × 4 pixels".
-        shape: of a row, in words.
-        left_out: what was not read, in words.
-    """
-
-    name: str
-    target_name: str
-    class_names: tuple[str, ...]
-    entry_names: tuple[str, ...]
-    rows: str
-    entries: str
-    shape: str
-    left_out: str = ""
-    task: Literal["classification"] = "classification"
-
-    @property
-    def n_entries(self) -> int:
-        """Number of mask entries, G."""
-        return len(self.entry_names)
-
-
-@dataclass(frozen=True, eq=False)
-class DividedRows:
-    """Images or texts to fit on, to choose the best epoch on, and to judge.
-
-    Args:
-        numbered: rows that `--row` can name.
-        numbers: their numbers, rising.
-        part_numbers: of the rows of each part; none of a part that `--row` cannot name.
-        keep: end of a long text that is kept.
-    """
-
-    data: RowsDescribed
-    train: Part
-    valid: Part | None
-    test: Part
-    architecture: Architecture
-    numbered: Part
-    numbers: Places
-    part_numbers: tuple[Places, Places, Places]
-    keep: str | None = None
-
-    target_scale = 1.0  # Of classes, which have no unit
-
-    @property
-    def are_texts(self) -> bool:
-        """Whether these are texts."""
-        return isinstance(self.train, TextDataset)
-
-    @property
-    def test_numbers(self) -> list[int]:
-        """Numbers of the held-out rows."""
-        return [int(number) for number in self.part_numbers[2]]
-
-    def by_number(self, numbers: Sequence[int]) -> Part:
-        """The rows with these numbers, as a data set."""
-        return self.numbered.subset(torch.from_numpy(np.searchsorted(self.numbers, numbers)))
-
-    def part_of(self, number: int) -> str:
-        """Part of a numbered row, in words; empty of a held-out one."""
-        train, valid, test = self.part_numbers
-        if number in train:
-            return "; the explainer was fitted on it"
-        if number in valid:
-            return "; the best epoch was chosen on it"
-        return "" if number in test else "; it was left out of the fit"
-
-
-def written_words(part: Part) -> tuple[tuple[str, ...], ...]:
-    """Words of each text as they are written; none of images."""
-    return part.words if isinstance(part, TextDataset) else ()
 
 
 def left_out(rows: int, what: str, sizes: Sequence[int]) -> str:
@@ -241,14 +155,6 @@ def read_texts(options: argparse.Namespace, device: torch.device) -> DividedRows
     networks = texts(len(train.vocabulary), train.length, **SMALL_OF_TEXTS)
     numbered, kept = numbered.to(device), _kept_end(options)
     return DividedRows(described, train, valid, test, networks, numbered, numbers, places, kept)
-
-
-def write_reading(source: DividedRows, folder: Path) -> None:
-    """Write how texts are read; nothing of images."""
-    if isinstance(source.train, TextDataset):
-        source.train.vocabulary.save(folder / VOCABULARY)
-        how = {"length": source.train.length, "keep": source.keep}
-        (folder / TEXTS).write_text(json.dumps(how) + "\n", encoding="utf-8")
 
 
 def _kept_end(options: argparse.Namespace) -> Literal["start", "end"] | None:

@@ -8,15 +8,16 @@ import pandas as pd
 from torch import Tensor, nn
 
 from lexppl.choices.imputers import LEARNED
-from lexppl.cli.image_text_rows import DividedRows, read_images
+from lexppl.cli.image_text_rows import read_images
 from lexppl.cli.options.checks import IMAGES, kind_of_data
 from lexppl.cli.options.plan_options import device_of
-from lexppl.cli.table_rows import capped, read_source
+from lexppl.cli.table_rows import read_source
 from lexppl.cli.terminal import json_output, one_thread, records, show, show_progress, text_table
-from lexppl.data.divided_table import DividedTable
+from lexppl.data.divided_table import DividedTable, capped
 from lexppl.evaluation.imputation import RATES, ImputationScores, imputation
 from lexppl.models.grouping import Grouping
 from lexppl.models.imputers import imputer_of
+from lexppl.report.divided_rows import DividedRows
 from lexppl.systems import fit_vaeac
 from lexppl.systems.fit_plan import FEW_ROWS
 

@@ -18,21 +18,9 @@ from lexppl.argument_checks import near
 from lexppl.choices.data_sets import TARGETS, image_names, synthetic_names, text_names
 from lexppl.choices.imputers import IMPUTERS, LEARNED
 from lexppl.choices.methods import LIBRARIES, METHODS
-from lexppl.cli.options.checks import (
-    TABLE,
-    check_beside,
-    check_options,
-    kind_of_data,
-)
+from lexppl.cli.options.checks import TABLE, check_beside, check_options, kind_of_data
 from lexppl.cli.options.readers import Options
-from lexppl.cli.options.table import (
-    COMMANDS,
-    FIRST_OPTIONS,
-    FOLDS,
-    INSTEAD,
-    REPLICATES,
-    SHARE,
-)
+from lexppl.cli.options.table import COMMANDS, FIRST_OPTIONS, FOLDS, INSTEAD, REPLICATES, SHARE
 from lexppl.cli.terminal import (
     FAILED,
     INTERRUPTED,

@@ -5,9 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from lexppl.choices.data_sets import shipped_names
 from lexppl.cli.options.plan_options import folds_of, takes_missing
@@ -16,11 +14,6 @@ from lexppl.cli.terminal import UsageError, show_progress, with_options
 from lexppl.data.divided_table import DividedTable, divided_frame, divided_set
 from lexppl.data.files import FileFormat, read_frame, table_name
 from lexppl.data.problems import with_decisions
-from lexppl.data.stratification import some_of_each
-
-MOST_ROWS_APART = 10_000
-"""Most rows to choose the best epoch on, and most held-out rows: figures of as many are known to
-within a hundredth of the rows' spread, and more take longer than the fit."""
 
 
 def read_source(options: argparse.Namespace, device: torch.device) -> DividedTable:
@@ -75,21 +68,3 @@ def file_format_of(options: argparse.Namespace) -> FileFormat:
         decimal=options.decimal,
         text_encoding=options.encoding,
     )
-
-
-def capped(source: DividedTable, seed: int, most: int = MOST_ROWS_APART) -> DividedTable:
-    """The table with at most so many validation and held-out rows, at random."""
-    y = source.data.y
-    labels = y.cpu().numpy() if source.data.task == "classification" else np.zeros(len(y))
-    valid = source.valid_rows
-    if valid is not None:
-        valid = _some(valid, labels, most, seed)
-    return replace(source, valid_rows=valid, test_rows=_some(source.test_rows, labels, most, seed))
-
-
-def _some(rows: NDArray[np.int64], labels: NDArray[Any], most: int, seed: int) -> NDArray[np.int64]:
-    """At most so many rows, with each label at least once."""
-    if len(rows) <= most:
-        return rows
-    generator = np.random.default_rng(seed)
-    return generator.permutation(rows[some_of_each(labels[rows], most, generator)])

@@ -258,14 +258,14 @@ _Rows = tuple[Tensor, Tensor, Grouping | None, Tensor | None]
 
 
 def _tables(train: Table, test: Table) -> tuple[_Rows, _Rows]:
-    x, y, grouping, _ = found = _table(train, "train")
+    x, y, grouping, _ = of_train = _table(train, "train")
     test_x, test_y, test_grouping, _ = of_test = _table(test, "test")
     check_tables(grouping, train=x, test=test_x)
     if grouping and test_grouping and not torch.equal(grouping.index, test_grouping.index):
         raise ValueError("train and test must have the same groups")
     if y.is_floating_point() != test_y.is_floating_point():
         raise ValueError(f"y of train is {y.dtype} and of test {test_y.dtype}; one task is needed")
-    return found, of_test
+    return of_train, of_test
 
 
 def _table(data: Table, name: str) -> _Rows:

@@ -159,12 +159,12 @@ def _of_choice(masks: Tensor, y: Tensor, seed: int) -> Figure:
     (ridge regression) in ten folds of the rows."""
     from sklearn import linear_model, model_selection, naive_bayes  # noqa: PLC0415 - slow to import
 
-    labels, kept = y.cpu().numpy(), masks.cpu().numpy()
+    labels, keep = y.cpu().numpy(), masks.cpu().numpy()
     if len(labels) < 2:
         return Figure(math.nan, math.nan, len(labels))
     model = linear_model.Ridge() if y.is_floating_point() else naive_bayes.BernoulliNB()
     parts = model_selection.KFold(min(CHOICE_FOLDS, len(labels)), shuffle=True, random_state=seed)
-    predicted = torch.from_numpy(model_selection.cross_val_predict(model, kept, labels, cv=parts))
+    predicted = torch.from_numpy(model_selection.cross_val_predict(model, keep, labels, cv=parts))
     outputs = predicted if y.is_floating_point() else one_hot(predicted, int(y.max()) + 1)
     return next(iter(_predicted(outputs.to(y.device), y).values()))
 
@@ -195,10 +195,10 @@ def area_influence(values: Values, labels: NDArray[np.int64]) -> tuple[Values, i
 def _selected(masks: Tensor, truth: Tensor) -> dict[str, Figure]:
     """How many of the truly relevant entries are kept, and how many others."""
     scores = selection_scores(masks, truth)
-    kept, relevant = masks.double().cpu().numpy(), truth.double().cpu().numpy()
-    both, size = (kept * relevant).sum(1), kept.sum(1)
+    keep, relevant = masks.double().cpu().numpy(), truth.double().cpu().numpy()
+    both, size = (keep * relevant).sum(1), keep.sum(1)
     false = np.where(size > 0, 1.0 - both / np.maximum(size, 1.0), 1.0)
-    rows = len(kept)
+    rows = len(keep)
     return {
         "tpr": Figure(scores.tpr, _error(both / relevant.sum(1)), rows),
         "fdr": Figure(scores.fdr, _error(false), rows),

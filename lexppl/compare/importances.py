@@ -34,7 +34,7 @@ def check_tables(grouping: Grouping | None, **tables: Tensor) -> None:
             raise TypeError(f"{name} must be a floating-point tensor; it is {kind}")
         shaped(name, table, "N D", filled=True)
         refuse_not_finite(name, table)
-        kinds = [f"{one.shape[1]} features, {one.dtype}, on {one.device}" for one in (table, first)]
+        kinds = [f"{t.shape[1]} features, {t.dtype}, on {t.device}" for t in (table, first)]
         if kinds[0] != kinds[1]:
             raise ValueError(f"{name} has {kinds[0]}, and {first_name} {kinds[1]}; convert one")
     if grouping is not None and grouping.features != first.shape[1]:
@@ -249,15 +249,15 @@ def _differentiable(module: Any, output: Output | None) -> Callable[[Tensor], Te
         )
 
     def outputs(rows: Tensor) -> Tensor:
-        found = module(rows)
+        answers = module(rows)
         if has_likelihood:
-            return distribution_targets(found)
-        if found.dim() == 2 and found.shape[1] > 1:
-            return found.softmax(1) if output == "logits" else found
-        found = found.reshape(len(found))
+            return distribution_targets(answers)
+        if answers.dim() == 2 and answers.shape[1] > 1:
+            return answers.softmax(1) if output == "logits" else answers
+        answers = answers.reshape(len(answers))
         if output == "response":
-            return found
-        of_one = found.sigmoid() if output == "logits" else found
+            return answers
+        of_one = answers.sigmoid() if output == "logits" else answers
         return torch.stack([1.0 - of_one, of_one], 1)
 
     return outputs

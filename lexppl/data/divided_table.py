@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 from lexppl.argument_checks import quoted
 from lexppl.choices.data_sets import synthetic_names
+from lexppl.choices.files import ENCODING
 from lexppl.data.cells import date_order, days_of, holds_dates
 from lexppl.data.dataset import Dataset
 from lexppl.data.encoding import TargetColumn
@@ -25,9 +27,14 @@ from lexppl.data.stratification import (
     fold_of_times,
     held_out_parts,
     part_counts,
+    some_of_each,
 )
 from lexppl.data.tables import TableReading, dataset_from_frame
 from lexppl.summary import Summarised, Summary, counted, short, some_of
+
+MOST_ROWS_APART = 10_000
+"""Most rows to choose the best epoch on, and most held-out rows: figures of as many are known to
+within a hundredth of the rows' spread, and more take longer than the fit."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -98,6 +105,11 @@ class DividedTable(Summarised):
         """What a unit of a standardised response is in the table's own units, or, of a heavy tail,
         on the curve by which it enters."""
         return self.target.scale
+
+    def write_reading(self, folder: Path) -> None:
+        """Write how its columns became features, where they did."""
+        if self.data.encoding is not None:
+            self.data.encoding.save(folder / ENCODING)
 
     def to(self, device: torch.device | str) -> DividedTable:
         """The same table with its data on ``device``."""
@@ -266,3 +278,21 @@ def _divided(
             "valid_share and test_share"
         )
     return train, valid, test, None
+
+
+def capped(source: DividedTable, seed: int, most: int = MOST_ROWS_APART) -> DividedTable:
+    """The table with at most so many validation and held-out rows, at random."""
+    y = source.data.y
+    labels = y.cpu().numpy() if source.data.task == "classification" else np.zeros(len(y))
+    valid = source.valid_rows
+    if valid is not None:
+        valid = _some(valid, labels, most, seed)
+    return replace(source, valid_rows=valid, test_rows=_some(source.test_rows, labels, most, seed))
+
+
+def _some(rows: NDArray[np.int64], labels: NDArray[Any], most: int, seed: int) -> NDArray[np.int64]:
+    """At most so many rows, with each label at least once."""
+    if len(rows) <= most:
+        return rows
+    generator = np.random.default_rng(seed)
+    return generator.permutation(rows[some_of_each(labels[rows], most, generator)])

@@ -289,14 +289,14 @@ class TableEncoding:
             if isinstance(column, NumericColumn | DateColumn)
         }
         if numbers:
-            values = np.stack([each for _, each in numbers.values()], axis=1)[rows]
+            values = np.stack([full for _, full in numbers.values()], axis=1)[rows]
             pairs = statistics_of(list(numbers), values, statistics_weights)
-            for (column, each), pair, own in zip(numbers.values(), pairs, values.T, strict=True):
+            for (column, full), pair, used in zip(numbers.values(), pairs, values.T, strict=True):
                 if isinstance(column, DateColumn):
-                    column = replace(column, parts=varying_waves(each))
+                    column = replace(column, parts=varying_waves(full))
                 column = replace(column, mean=pair[0], scale=pair[1])
                 what = f"column {column.name!r}"
-                fitted[column.name] = _curved(column, own, statistics_weights, what)
+                fitted[column.name] = _curved(column, used, statistics_weights, what)
         columns: list[Column] = []
         for name, known in fitted.items():
             marked = known.gaps and missing_indicator

@@ -233,15 +233,15 @@ def switching_panels(
     parts = []
     for train, wanted in ((True, counts[:2]), (False, counts[2:])):
         total = sum(wanted)
-        images = [read(root, train=train, download=download) for read in readers.values()]
-        there = min(map(len, images))
+        kinds = [read(root, train=train, download=download) for read in readers.values()]
+        there = min(map(len, kinds))
         if total > there:
             raise ValueError(
                 f"rows must be at most {there:,} {'in their first two' if train else 'to judge'}, "
                 f"as there are so many images of each kind; they are {tuple(rows)}"
             )
         of_label, beside = (
-            one.subset(torch.from_numpy(generator.permutation(len(one))[:total])) for one in images
+            k.subset(torch.from_numpy(generator.permutation(len(k))[:total])) for k in kinds
         )
         left = torch.from_numpy(generator.integers(2, size=total).astype(bool))
         place = left.reshape(-1, 1, 1, 1)

@@ -197,10 +197,10 @@ def table_problems(
         return
     fitted: list[TargetColumn] = []
     yield from _caught(lambda: fitted.append(TargetColumn.fit(known, how.task)))
-    for one in fitted:
-        if one.class_names is not None:
+    for target in fitted:
+        if (levels := target.class_names) is not None:
             mend = "predict another column, or give task='regression' for numbers"
-            yield from _level_problems(one.name, one.class_names, len(known), mend, bool(how.task))
+            yield from _level_problems(target.name, levels, len(known), mend, bool(how.task))
 
 
 def constant_columns(frame: pd.DataFrame, with_gaps: bool = False) -> list[str]:
@@ -315,9 +315,9 @@ def _written_numbers(cells: pd.Series, otherwise: str) -> Problem | None:
     words = [word.strip() for word in words if word.casefold() not in MISSING]
     commas = [word for word in words if "," in word]
     name = str(cells.name)
-    marked = [found for found in map(_THOUSANDS.fullmatch, words) if found and found[2]]
+    marked = [match for match in map(_THOUSANDS.fullmatch, words) if match and match[2]]
     if marked and all(_THOUSANDS.fullmatch(word) or _WHOLE.fullmatch(word) for word in words):
-        first, signs = marked[0], {found[2] for found in marked}
+        first, signs = marked[0], {match[2] for match in marked}
         what = {",": "commas", "'": "apostrophes"}.get(first[2], "blanks")
         decimals = "if they part the decimals give decimal=',' when the file is read; "
         if signs != {","} or any("." in word for word in words):
@@ -335,8 +335,8 @@ def _written_numbers(cells: pd.Series, otherwise: str) -> Problem | None:
             {"decimal": ","},
         )
     units = {
-        found and "".join(found.groups("")): word
-        for word, found in zip(words[::-1], map(_WITH_UNIT.fullmatch, words[::-1]), strict=True)
+        match and "".join(match.groups("")): word
+        for word, match in zip(words[::-1], map(_WITH_UNIT.fullmatch, words[::-1]), strict=True)
     }
     marks = [unit for unit in units if unit]
     named = len(units) > 1 and any(map(str.isalpha, "".join(marks)))

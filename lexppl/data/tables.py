@@ -145,8 +145,8 @@ class TableReading:
         for option in ("keep", "include"):
             if both := [name for name in getattr(self, option) or () if name in self.drop]:
                 raise ValueError(f"drop names {quoted(both)}, which {option} names too: give one")
-        kept = self.keep or left
-        features = [name for name in left if name != target and name in kept]
+        wanted = self.keep or left
+        features = [name for name in left if name != target and name in wanted]
         if not features:
             out = f"; left out: {quoted(self.drop)}" if self.drop else ""
             raise ValueError(f"no column is left beside the target {str(target)!r}{out}")
@@ -282,21 +282,21 @@ def dataset_from_frame(
         warnings.warn(f"target {used.columns[-1]!r} is missing in {gaps}: left out", stacklevel=2)
     rows = _statistics_places(statistics_rows, len(used))
     refuse(table_problems(used, how, rows))
-    kept, labels = used.iloc[:, :-1], used.iloc[:, -1]
+    inputs, labels = used.iloc[:, :-1], used.iloc[:, -1]
     if how.drop_constant:
-        kept = kept.drop(columns=constant_columns(kept, how.missing_indicator))
-    for notice in notices(kept.join(labels), how.task, numbers=how.include is None):
+        inputs = inputs.drop(columns=constant_columns(inputs, how.missing_indicator))
+    for notice in notices(inputs.join(labels), how.task, numbers=how.include is None):
         warnings.warn(notice, stacklevel=2)
     of_target = TargetColumn.fit(labels, how.task, standardise_target, rows)
     _refuse_rounded(of_target, labels, torch.get_default_dtype() if dtype is None else dtype)
     missing: Any = {"hide_missing": how.hide_missing, "missing_indicator": how.missing_indicator}
-    rare = {str(name): how.rare for name in kept if name not in (how.include or ())}
+    rare = {str(name): how.rare for name in inputs if name not in (how.include or ())}
     fitted = TableEncoding.fit(
-        kept, of_target, statistics_rows=rows, rare=rare, dates=how.dates, **missing
+        inputs, of_target, statistics_rows=rows, rare=rare, dates=how.dates, **missing
     )
-    left_out = tuple(c for c in cells.columns if c != labels.name and c not in kept.columns)
+    left_out = tuple(c for c in cells.columns if c != labels.name and c not in inputs.columns)
     fitted = replace(fitted, left_out=left_out, file_format=file_format)
-    return _encoded(pd.concat([kept, labels], axis=1), fitted, dtype, name=name)
+    return _encoded(pd.concat([inputs, labels], axis=1), fitted, dtype, name=name)
 
 
 def _refuse_rounded(target: TargetColumn, cells: pd.Series, dtype: torch.dtype) -> None:

@@ -152,17 +152,17 @@ RowName = Callable[[int], str]  # Of a row in an error, by its place
 
 def divided(texts: Iterable[object], row_name: RowName = "row {}".format) -> list[TextWords]:
     """The words of each text; refuses what is no text, or a text without words, by its row."""
-    found = []
+    words = []
     for row, text in enumerate(texts):
         if not isinstance(text, str):
             raise ValueError(f"{row_name(row)} must be a text; it is {text!r}. Leave the row out")
-        found.append(words_of(text))
-        if not found[-1].words:
+        words.append(words_of(text))
+        if not words[-1].words:
             shown = f"{row_name(row)} is a text without words, {text[:40]!r}"
             raise ValueError(f"{shown}. Leave the row out")
-    if not found:
+    if not words:
         raise ValueError("there are no texts")
-    return found
+    return words
 
 
 def encoded_texts(

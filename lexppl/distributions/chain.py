@@ -48,8 +48,8 @@ def path(levels: list[Tensor], choose: Callable[[Tensor], Tensor], lead: tuple[i
         odds = (first[:, 1].unsqueeze(1) + second[1]) - (first[:, 0].unsqueeze(1) + second[0])
         before = torch.cat([torch.zeros_like(after[..., :1]), after[..., :-1]], -1)
         before, end = before[..., : n // 2], after[..., : n // 2]
-        given = [torch.where(end, odds[i, 1], odds[i, 0]) for i in (0, 1)]
-        between = choose(torch.where(before, given[1], given[0]))
+        of_before = [torch.where(end, odds[i, 1], odds[i, 0]) for i in (0, 1)]
+        between = choose(torch.where(before, of_before[1], of_before[0]))
         both = torch.stack([between, end], -1).flatten(-2)
         after = torch.cat([both, after[..., n // 2 :]], -1)
     return after

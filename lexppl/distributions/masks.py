@@ -77,11 +77,11 @@ def all_bits(entries: int, device: torch.device) -> Tensor:
     return (code >> torch.arange(entries, device=device)) & 1
 
 
-def refuse_long_list(count: int, found: str) -> None:
+def refuse_long_list(count: int, what: str) -> None:
     """Refuse to list more draws than ``ENUMERATION_LIMIT``."""
     if count > ENUMERATION_LIMIT:
         raise ValueError(
-            f"{found}, more than {ENUMERATION_LIMIT}, the most that enumerate_support lists; draw "
+            f"{what}, more than {ENUMERATION_LIMIT}, the most that enumerate_support lists; draw "
             "samples instead"
         )
 

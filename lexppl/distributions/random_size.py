@@ -228,8 +228,8 @@ class RandomSizeSubset(MaskDistribution):
 
     def _allowed(self) -> Tensor:
         """Which of the sizes 0, …, G some row can have."""
-        some = self._sizes.isfinite().reshape(-1, self._largest + 1).any(0)
-        return torch.nn.functional.pad(some, (0, self._event_shape[0] - self._largest))
+        possible = self._sizes.isfinite().reshape(-1, self._largest + 1).any(0)
+        return torch.nn.functional.pad(possible, (0, self._event_shape[0] - self._largest))
 
     def uniform(self) -> "RandomSizeSubset":
         """The distribution of the same sizes and shapes under which all masks are alike."""
@@ -250,9 +250,9 @@ class RandomSizeSubset(MaskDistribution):
             index = (size - 1).clamp(0, self._largest - 1)
             tilted = self._logits + _taken(theta, index).unsqueeze(-1)
             # As KSubset has it: relative to each entry's likelier value the terms are small.
-            given = (tilted * (value - (tilted > 0).to(tilted.dtype))).sum(-1)
-            given = given + _taken(constant, index)
-            result = result + torch.where(size > 0, given, torch.zeros_like(given))
+            of_size = (tilted * (value - (tilted > 0).to(tilted.dtype))).sum(-1)
+            of_size = of_size + _taken(constant, index)
+            result = result + torch.where(size > 0, of_size, torch.zeros_like(of_size))
         return torch.where(size <= self._largest, result, torch.full_like(result, -torch.inf))
 
     @torch.no_grad()

@@ -192,8 +192,8 @@ class SequentialMask(TorchDistribution):
         if last is None or value is not last.value or not torch.is_grad_enabled():
             self._last = None
             return None
-        kept = last.kept.pop(what, None)
-        return kept if value._version == last.version else None
+        remembered = last.answers.pop(what, None)
+        return remembered if value._version == last.version else None
 
     def _along(self, value: Tensor) -> tuple[Tensor, list[_Step]]:
         """:meth:`log_prob` of any sequences, and the law of each of their steps."""
@@ -294,9 +294,9 @@ class SequentialMask(TorchDistribution):
         """:meth:`_answers` before the first step; of one row where all rows are alike."""
         if self.start is not None or self.context is not None:
             return self._answers(mask, *self._known(mask))
-        one = (1,) * (mask.dim() - 1)
+        row = (1,) * (mask.dim() - 1)
         event = self.x.shape[self.x.dim() - self._event_dim :]
-        return self._answers(mask.new_zeros((*one, self.entries)), self.x.new_zeros((*one, *event)))
+        return self._answers(mask.new_zeros((*row, self.entries)), self.x.new_zeros((*row, *event)))
 
     def _next(self, mask: Tensor, comes: Tensor) -> tuple[Tensor, Tensor]:
         """:meth:`_answers` of the rows that come to a step; zeros of others, where the host may
@@ -305,9 +305,9 @@ class SequentialMask(TorchDistribution):
         if not may_choose_rows(comes):
             return self._answers(mask, *known)
         at = comes.nonzero(as_tuple=True)
-        found = self._answers(mask[at], *(each[at] for each in known))
-        choice, stop = (part.new_zeros((*comes.shape, *part.shape[1:])) for part in found)
-        return choice.index_put(at, found[0]), stop.index_put(at, found[1])
+        of_rows = self._answers(mask[at], *(values[at] for values in known))
+        choice, stop = (part.new_zeros((*comes.shape, *part.shape[1:])) for part in of_rows)
+        return choice.index_put(at, of_rows[0]), stop.index_put(at, of_rows[1])
 
     def _known(self, mask: Tensor) -> list[Tensor]:
         """The rows of masks, and their context where there is one."""
@@ -351,8 +351,8 @@ class SequentialMask(TorchDistribution):
             plogp = torch.where(p > 0, p * step.choice.clamp_min(_LEAST), 0.0).sum(-1)
             goes = step.log_go - math.log(going) + plogp + log_left
             stops = step.log_stop - math.log1p(-going)
-            each = step.log_stop.exp() * stops + step.log_go.exp() * goes
-            total = total + torch.where(came, each, 0.0)
+            divergence = step.log_stop.exp() * stops + step.log_go.exp() * goes
+            total = total + torch.where(came, divergence, 0.0)
         return total
 
 
@@ -372,7 +372,7 @@ class _Drawn:
 
     value: Tensor
     version: int
-    kept: dict[str, Any]
+    answers: dict[str, Any]
 
 
 def _at(choice: Tensor, chosen: Tensor) -> Tensor:

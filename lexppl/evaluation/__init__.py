@@ -1,10 +1,11 @@
 """What an explanation is worth: against a known truth, by an impartial judge, by its nats."""
 
 from lexppl.evaluation.bayes.calibration import calibration, mask_calibration
+from lexppl.evaluation.bayes.feature_evidence import feature_evidence, log_bayes_factors
 from lexppl.evaluation.bayes.guide_check import guide_check
 from lexppl.evaluation.bayes.loo import compare_loo, loo, reloo
 from lexppl.evaluation.bayes.marginal_likelihood import log_marginal_likelihood
-from lexppl.evaluation.bayes.mask_table import feature_evidence, log_bayes_factors, mask_table
+from lexppl.evaluation.bayes.mask_table import mask_table
 from lexppl.evaluation.bayes.simulated import GuideFits
 from lexppl.evaluation.certified import calibrated_stop, certified_masks
 from lexppl.evaluation.change import explain_change, explanation_divergence

@@ -90,7 +90,7 @@ def certified_masks(
     """
     alpha, level = fraction("alpha", alpha), fraction("level", level)
     count, seed = int_at_least("draws", draws), int_at_least("seed", seed, 0)
-    rows = named_rows(result, x, None, None).x
+    rows = named_rows(result, x, None).x
     keep_parameters_local(*result.models)
     with drawing(seed, rows.device):
         response = sites_of(result.model, rows[:1]).response
@@ -113,16 +113,16 @@ def certified_masks(
         alone, blocks = result.subset([number]), []
         with drawing(seed, rows.device):
             for block in row_chunks(len(rows), rows_at_once(rows, test[-1][0])):
-                some = alone, rows[block], place[block], within, alpha, test, count, generator
-                blocks.append(_certified(*some))
+                arguments = alone, rows[block], place[block], within, alpha, test, count, generator
+                blocks.append(_certified(*arguments))
         of_chains.append(np.concatenate(blocks, -1))
     size, certified, calls = np.stack(of_chains, 1)
-    kept = (place.cpu().numpy() < size[..., None]).astype(np.int8)
+    kept_entries = (place.cpu().numpy() < size[..., None]).astype(np.int8)
     of_rows = {"size": size, "bound": (1 - alpha) * certified, "calls": calls}
     by_row = {name: (("chain", "row"), values) for name, values in of_rows.items()}
     names = [str(name) for name in entry_names(result, place.shape[1], None)]
     return xr.Dataset(
-        {"mask": (("chain", "row", "feature"), kept), **by_row},
+        {"mask": (("chain", "row", "feature"), kept_entries), **by_row},
         {"chain": np.arange(len(size)), "row": np.arange(len(rows)), "feature": names},
         {"alpha": alpha, "level": level},
     )
@@ -194,18 +194,18 @@ def _certified(
     def predicted(rows: Ints, sizes: Ints, masks: int) -> NDArray[Any]:
         """Predictions `(masks, n, …)` of rows by the last entries of the order, by new draws."""
         at = torch.from_numpy(rows).to(x.device)
-        kept = (place[at] < torch.from_numpy(sizes).to(x.device)[:, None]).to(x.dtype)
-        how: Any = {"masks": kept.expand(masks, -1, -1), "read": {"prediction": read_prediction}}
+        mask = (place[at] < torch.from_numpy(sizes).to(x.device)[:, None]).to(x.dtype)
+        how: Any = {"masks": mask.expand(masks, -1, -1), "read": {"prediction": read_prediction}}
         seed = int(torch.randint(2**62, (), generator=generator))
-        found: NDArray[Any] = draws_of(result, x[at], seed=seed, **how)["prediction"].values[0]
-        return found
+        values: NDArray[Any] = draws_of(result, x[at], seed=seed, **how)["prediction"].values[0]
+        return values
 
     def changed(rows: Ints, sizes: Ints, masks: int) -> Ints:
         """How many of the draws change the prediction of each row."""
-        found, of_all = predicted(rows, sizes, masks), reference[rows]
+        values, of_all = predicted(rows, sizes, masks), reference[rows]
         if within is None:
-            return (found.argmax(-1) != of_all.argmax(-1)).sum(0)
-        far = np.abs(found - of_all) > within
+            return (values.argmax(-1) != of_all.argmax(-1)).sum(0)
+        far = np.abs(values - of_all) > within
         return far.reshape(masks, len(rows), -1).any(-1).sum(0)
 
     pilot = max(2, int(PILOT * count) // (math.ceil(math.log2(entries + 1)) + 1))
@@ -270,13 +270,13 @@ class CalibratedStop:
             ValueError, TypeError: rows unlike those of the fit.
         """
         result = self.predictor.result
-        place, confidence, labels = self.along(named_rows(result, x, None, None).x)
+        place, confidence, labels = self.along(named_rows(result, x, None).x)
         size, at = _stops(confidence, self.threshold), np.arange(len(place))
         names = entry_names(result, self.predictor.entries, None)
         of_rows = {"size": size, "label": labels[size, at], "confidence": confidence[size, at]}
-        kept = (place < size[:, None]).astype(np.int8)
+        mask = (place < size[:, None]).astype(np.int8)
         return xr.Dataset(
-            {"mask": (("row", "feature"), kept)} | {n: ("row", v) for n, v in of_rows.items()},
+            {"mask": (("row", "feature"), mask)} | {n: ("row", v) for n, v in of_rows.items()},
             {"row": at, "feature": [str(name) for name in names]},
         )
 
@@ -368,7 +368,7 @@ def calibrated_stop(
     fitted: Any = order if predictor is None else getattr(predictor, "result", predictor)
     if not isinstance(fitted, FitResult):
         raise TypeError("give predictor=, as fit_evalx's or a fit, beside an order of entries")
-    known = named_rows(fitted, x, y, None)
+    known = named_rows(fitted, x, y)
     keep_parameters_local(fitted.model)
     with drawing(seed, known.x.device):
         sites = sites_of(fitted.model, known.x[:1])

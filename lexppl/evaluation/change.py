@@ -110,11 +110,11 @@ class Change:
                 f"by how much: give {FEWEST_REFITS} or more, of rows drawn with replacement."
             )
         table = self.table(fdr)
-        found = list(table.index[table["found"]])
-        if not found:
+        groups = list(table.index[table["found"]])
+        if not groups:
             return "The models differ by no column more than two refits of the first do."
         return (
-            f"The difference depends on {', '.join(found)} more than that of two refits does. In "
+            f"The difference depends on {', '.join(groups)} more than that of two refits does. In "
             f"{100 * self.share_of_rows:.0f} of 100 rows it is larger than in 95 of 100 between "
             "refits."
         )
@@ -236,10 +236,10 @@ def _differences(a: Tensor, b: Tensor, scale: float | None) -> list[tuple[Array,
     return [(difference[:, c], mean[:, c] * (1.0 - mean[:, c])) for c in labels]
 
 
-def _answers(name: str, given: Any, x: Tensor, like: Tensor | None = None) -> Tensor:
+def _answers(name: str, source: Any, x: Tensor, like: Tensor | None = None) -> Tensor:
     """Answers of a model or as given, float64, checked."""
-    held = isinstance(given, Tensor | np.ndarray)
-    values = torch.as_tensor(given) if held else black_box(given).targets(x)
+    held = isinstance(source, Tensor | np.ndarray)
+    values = torch.as_tensor(source) if held else black_box(source).targets(x)
     values = values.detach().cpu().double()
     expected = [(len(x), "C"), (len(x),)] if like is None else [like.shape]
     note = "probabilities or responses for the rows of x" if like is None else "as a answers"

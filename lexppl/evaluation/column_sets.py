@@ -316,7 +316,7 @@ def _networks(
         steps = round(steps * min(MOST_STEPS, max(1.0, math.sqrt(rows / 2000))))
         steps = max(40, min(steps, EPOCHS * math.ceil(rows / BATCH)))
         order = torch.empty(0, dtype=torch.long)
-        optimizer = EagerAdam([each.requires_grad_() for each in weights], lr=RATE, fused=True)
+        optimizer = EagerAdam([weight.requires_grad_() for weight in weights], lr=RATE, fused=True)
         for step in range(1, steps + 1):
             while len(order) < BATCH:
                 order = torch.cat([order, torch.randperm(rows, generator=draw)])
@@ -326,7 +326,7 @@ def _networks(
             first = weights[0] * mask
             of_rows = family.loss(outputs(x[batch], [first, *weights[1:]]), batch)
             of_entries = price * (first.square().sum(-1) @ of_entry + 1e-8).sqrt()
-            squares = torch.stack([each.square().sum() for each in weights[:3]])
+            squares = torch.stack([weight.square().sum() for weight in weights[:3]])
             loss = (of_rows * times[:, batch]).mean(1).sum() + of_entries.sum()
             optimizer.zero_grad()
             (loss + RIDGE / rows * squares.sum()).backward()
@@ -339,15 +339,15 @@ def _networks(
     mask, held_outputs = torch.ones(1, inputs, 1), np.empty((kinds, sets, rows, width))
     with flushed_denormals():
         learn(STEPS, ends=False)
-        weights = [each.detach().repeat_interleave(sets, 0) for each in weights]
-        price, times = (each.repeat_interleave(sets, 0) for each in (price, times))
+        weights = [weight.detach().repeat_interleave(sets, 0) for weight in weights]
+        price, times = (numbers.repeat_interleave(sets, 0) for numbers in (price, times))
         mask = torch.from_numpy(read).float().repeat(kinds * folds, 1)[..., None]
         learn(STEPS_OF_SETS, ends=True)
         with torch.no_grad():
             weights[0] = weights[0] * mask
             for network in range(kinds * folds):
                 kind, held = network // folds, part == network % folds
-                of_network = [each[network * sets : (network + 1) * sets] for each in weights]
+                of_network = [weight[network * sets : (network + 1) * sets] for weight in weights]
                 held_outputs[kind][:, held] = (
                     outputs(x[torch.from_numpy(held)], of_network).double().numpy()
                 )

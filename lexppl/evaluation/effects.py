@@ -47,7 +47,7 @@ class ForcedRuns:
         int_at_least("masks", masks)
         int_at_least("imputations", imputations)
         int_at_least("seed", seed, 0)
-        self.rows = named_rows(result, x, None, None)
+        self.rows = named_rows(result, x, None)
         keep_parameters_local(*result.models, *result.guides)
         known = known_sites(result, self.rows.x)
         with drawing(seed, self.rows.x.device):
@@ -71,15 +71,15 @@ class ForcedRuns:
         def seed() -> int:
             return int(torch.randint(2**62, (), generator=generator))
 
-        found = []
+        by_replicate = []
         for model, guide in zip(self._result.models, self._result.guides, strict=True):
             with drawing(seed(), x.device):
                 program = FittedProgram(model, guide, self.rows.arguments(slice(0, 1)), self._masks)
                 chunks = row_chunks(len(x), chunk)
                 runs = ((partial(self._run, program, rows, seed(), read), rows) for rows in chunks)
                 by_chunk = zip(*(work(run, rows) for run, rows in runs), strict=True)
-                found.append([torch.cat(parts) for parts in by_chunk])
-        return [torch.stack(each) for each in zip(*found, strict=True)]
+                by_replicate.append([torch.cat(parts) for parts in by_chunk])
+        return [torch.stack(replicates) for replicates in zip(*by_replicate, strict=True)]
 
     def class_names(self) -> tuple[str, ...] | None:
         """Names of the response's labels; None where it is no label."""
@@ -114,11 +114,11 @@ class ForcedRuns:
         runs = program.runs(self.rows.arguments(rows), self._imputations, draw=draw)
         while True:
             seed_generators(seed + 2 * len(masks))
-            found = next(runs, None)
-            if found is None:
+            run_and_draws = next(runs, None)
+            if run_and_draws is None:
                 break
-            mask = torch.as_tensor(found[0].sites[self.mask.name].value)
-            values.append(read(found[0], len(mask)))
+            mask = torch.as_tensor(run_and_draws[0].sites[self.mask.name].value)
+            values.append(read(run_and_draws[0], len(mask)))
             masks.append(mask)
         if forced is None and not all(bool(((m == 1) | (m == 0)).all()) for m in masks):
             raise ValueError(f"gains are of masks of 0 and 1; {self.mask.name!r} has other values")
@@ -146,8 +146,8 @@ class FeatureEffects:
         rows where no draw does."""
         one_of(self.entry_names, "feature", feature)
         g = self.entry_names.index(feature)
-        each, kept = (part.detach().double().cpu().numpy() for part in (self.effects, self.kept))
-        effect, share = _pooled(each[:, :, g], kept[:, :, g, None])
+        effects, shares = (v.detach().double().cpu().numpy() for v in (self.effects, self.kept))
+        effect, share = _pooled(effects[:, :, g], shares[:, :, g, None])
         return np.where(share > 0, effect, np.nan)
 
 
@@ -192,9 +192,9 @@ def feature_effects(
     """
     runs = ForcedRuns(result, x, masks=masks, imputations=imputations, seed=seed, what="effects")
     entries, classes = runs.mask.entries, runs.class_names()
-    effects, kept = runs.each(_predicted, lambda run, _: _effects(run, entries))
+    effects, shares = runs.each(_predicted, lambda run, _: _effects(run, entries))
     names = tuple(map(str, names_of(result, entries, entry_names)))
-    return FeatureEffects(effects, kept, names, classes)
+    return FeatureEffects(effects, shares, names, classes)
 
 
 def direction_table(
@@ -242,19 +242,19 @@ def direction_table(
         return direction_table(effects, by_name)
     if isinstance(effects, FitResult):
         raise TypeError("values must be a data frame of the fit's inputs where effects is a fit")
-    each = effects.effects.detach().double().cpu().numpy()
-    kept = effects.kept.detach().double().cpu().numpy()
+    by_replicate = effects.effects.detach().double().cpu().numpy()
+    shares = effects.kept.detach().double().cpu().numpy()
     lines: list[dict[str, Any]] = []
     for g, name in enumerate(effects.entry_names):
         known = values.get(name)
         if known is None:
             continue
-        shaped(f"values of {name!r}", known.numbers, each.shape[1:2])
+        shaped(f"values of {name!r}", known.numbers, by_replicate.shape[1:2])
         for c, label in enumerate(effects.class_names or ("",)):
             about = _of_numbers if known.levels is None else _of_levels
             lines += [
                 {"feature": name, "class": label, **line}
-                for line in about(known, each[:, :, g, c], kept[:, :, g])
+                for line in about(known, by_replicate[:, :, g, c], shares[:, :, g])
             ]
     columns = ["feature", "class", "level", "direction", "slope", "effect", "spread", "kept"]
     return pd.DataFrame(lines, columns=columns)
@@ -280,18 +280,18 @@ def _predicted(run: ParticleTrace, draws: int) -> Tensor:
     if labels is None:
         value = outcome(run).double().mean(0).unsqueeze(-1)
     else:
-        each = torch.as_tensor(distribution.log_prob(distribution.enumerate_support(expand=False)))
-        shape = tuple(each.shape[1:])
-        particles = each.double().reshape(len(labels), *(1,) * (3 - len(shape)), *shape)
+        log_p = torch.as_tensor(distribution.log_prob(distribution.enumerate_support(expand=False)))
+        shape = tuple(log_p.shape[1:])
+        particles = log_p.double().reshape(len(labels), *(1,) * (3 - len(shape)), *shape)
         value = _log_odds(particles).movedim(0, -1)
     if not bool(value.isfinite().all()):
         raise FloatingPointError("some log-odds are not finite: the predictor rules a label out")
     return value.expand(draws, *value.shape[1:])
 
 
-def _log_odds(each: Tensor) -> Tensor:
+def _log_odds(log_p: Tensor) -> Tensor:
     """`log Σ_k p_k(c) − log Σ_k (1 − p_k(c))` of `log p_k(c)`, `(C, K, L, B)`, as `(C, L, B)`."""
-    by_label = torch.logsumexp(each, 1)
+    by_label = torch.logsumexp(log_p, 1)
     others = [
         torch.logsumexp(torch.cat([by_label[:c], by_label[c + 1 :]]), 0)
         for c in range(len(by_label))
@@ -299,32 +299,31 @@ def _log_odds(each: Tensor) -> Tensor:
     return by_label - torch.stack(others)
 
 
-def _of_numbers(values: FeatureValues, each: Array, kept: Array) -> list[dict[str, Any]]:
-    v, (effect, weight) = values.numbers, _pooled(each, kept)
+def _of_numbers(values: FeatureValues, effects: Array, shares: Array) -> list[dict[str, Any]]:
+    v, (effect, weight) = values.numbers, _pooled(effects, shares)
     line: dict[str, Any] = {"kept": weight.sum(), "direction": np.nan, "slope": np.nan}
     seen = (weight > 0) & np.isfinite(v)
     if weight[seen].sum() >= LEAST_KEPT:
         ranks = rankdata(v[seen]), rankdata(effect[seen])
         if np.ptp(v[seen]) > 0 and np.ptp(effect[seen]) > LEAST_EFFECT:
             line["direction"] = _correlation(*ranks, weight[seen])
-        slopes = [_slope(v, effect, weight)]
-        slopes += [_slope(v, one, share) for one, share in zip(each, kept, strict=True)]
+        slopes = [_slope(v, *of) for of in ((effect, weight), *zip(effects, shares, strict=True))]
         line["slope"] = slopes[0]
-        line["spread"] = np.std(slopes[1:], ddof=1) if len(each) > 1 else np.nan
+        line["spread"] = np.std(slopes[1:], ddof=1) if len(effects) > 1 else np.nan
     return [line]
 
 
-def _of_levels(values: FeatureValues, each: Array, kept: Array) -> list[dict[str, Any]]:
+def _of_levels(values: FeatureValues, effects: Array, shares: Array) -> list[dict[str, Any]]:
     lines = []
     for index, level in enumerate(values.levels or ()):
         of_level = values.numbers == index
-        effect, weight = _pooled(each[:, of_level], kept[:, of_level])
+        effect, weight = _pooled(effects[:, of_level], shares[:, of_level])
         line: dict[str, Any] = {"level": level, "kept": weight.sum(), "effect": np.nan}
         if weight.sum() >= LEAST_KEPT:
             line["effect"] = np.average(effect, weights=weight)
             known = [
-                np.average(one[of_level], weights=share[of_level])
-                for one, share in zip(each, kept, strict=True)
+                np.average(of_replicate[of_level], weights=share[of_level])
+                for of_replicate, share in zip(effects, shares, strict=True)
                 if share[of_level].sum() > 0
             ]
             line["spread"] = np.std(known, ddof=1) if len(known) > 1 else np.nan
@@ -332,10 +331,10 @@ def _of_levels(values: FeatureValues, each: Array, kept: Array) -> list[dict[str
     return lines
 
 
-def _pooled(each: Array, kept: Array) -> tuple[Array, Array]:
+def _pooled(effects: Array, shares: Array) -> tuple[Array, Array]:
     """Effects over the draws of all replicates that keep the feature, `(N,)`, and their share."""
-    share = kept.mean(0)
-    total = (each * kept).mean(0)
+    share = shares.mean(0)
+    total = (effects * shares).mean(0)
     return np.divide(total, share, out=np.zeros_like(total), where=share > 0), share
 
 
@@ -379,7 +378,7 @@ class RowSteps:
         none."""
         table = self.table[self.table["kept"] != 0.0]
         order = table["step"].abs().sort_values(ascending=False, kind="stable")
-        own = table.index.isin(order.index[:features])
+        shown = table.index.isin(order.index[:features])
         if not np.isnan(self.base):
             first = "base rate" if self.label is not None else "mean"
             lines = [(first, self.base, 0.0, True)]
@@ -387,26 +386,19 @@ class RowSteps:
         else:
             lines = [("all hidden", self.hidden, 0.0, True)]
         reached = self.hidden
-        for name, step in table["step"][own].items():
+        for name, step in table["step"][shown].items():
             lines.append((str(name), reached, float(step), False))
             reached += float(step)
-        if not own.all():
-            rest = float(table["step"][~own].sum())
-            lines.append((f"{int((~own).sum())} more", reached, rest, False))
+        if not shown.all():
+            rest = float(table["step"][~shown].sum())
+            lines.append((f"{int((~shown).sum())} more", reached, rest, False))
         lines.append(("prediction", self.predicted, 0.0, True))
-        names = pd.Index([line[0] for line in lines], name="of")
-        return pd.DataFrame(
-            [line[1:] for line in lines], index=names, columns=["start", "step", "is_level"]
-        )
+        return pd.DataFrame(lines, columns=["of", "start", "step", "is_level"]).set_index("of")
 
     def in_units(self, scale: float, mean: float) -> RowSteps:
         """Steps of a standardised response in its own units, or in those of its curve."""
-        own = self.table
-        table = own.assign(
-            step=own["step"] * scale,
-            spread=own["spread"] * scale,
-            total=own["total"] * scale + mean,
-        )
+        table = self.table.assign(**{n: self.table[n] * scale for n in ("step", "spread", "total")})
+        table["total"] += mean
         ends = {n: getattr(self, n) * scale + mean for n in ("base", "hidden", "predicted")}
         return replace(self, table=table, **ends)
 
@@ -450,33 +442,33 @@ class RevealedPredictions:
         """
         replicates, rows, _ = self.predictions.shape[:3]
         place = int_between("row", row, 0, rows - 1, note="the rows that were revealed")
-        each = self.predictions[:, place].numpy()
+        predictions = self.predictions[:, place].numpy()
         known = None if base is None else np.asarray(base, dtype=np.float64)
         named, start = None, math.nan
         if self.class_names is not None:
             count = len(self.class_names)
             if known is not None and (known.shape != (count,) or not bool((known > 0).all())):
                 raise ValueError(f"base must be {count} frequencies above 0; it is {base}")
-            likeliest = int(each[:, -1].mean(0).argmax())
+            likeliest = int(predictions[:, -1].mean(0).argmax())
             chosen = likeliest if label is None else int_between("label", label, 0, count - 1)
-            each, named = each[..., chosen], self.class_names[chosen]
+            predictions, named = predictions[..., chosen], self.class_names[chosen]
             start = math.nan if known is None else math.log(known[chosen])
             with np.errstate(divide="ignore"):
-                each, values = np.log(each), np.log(each.mean(0))
+                predictions, values = np.log(predictions), np.log(predictions.mean(0))
         else:
-            values, start = each.mean(0), math.nan if known is None else float(known)
-        steps = np.diff(each)
+            values, start = predictions.mean(0), math.nan if known is None else float(known)
+        steps = np.diff(predictions)
         order = self.order[place].numpy()
         names = [self.entry_names[g] for g in order]
-        kept = self.kept[place].numpy()[order]
+        shares = self.kept[place].numpy()[order]
         if (others := len(self.entry_names) - len(order)) > 0:
-            names, kept = [*names, f"{others} more"], np.append(kept, np.nan)
+            names, shares = [*names, f"{others} more"], np.append(shares, np.nan)
         table = pd.DataFrame(
             {
                 "step": np.diff(values),
                 "total": values[1:],
                 "spread": steps.std(0, ddof=1) if replicates > 1 else np.nan,
-                "kept": kept,
+                "kept": shares,
             },
             index=pd.Index(names, name="feature"),
         )
@@ -536,8 +528,8 @@ def revealed_predictions(
         drawn = torch.cat(run(None)[0]).double()
         return [torch.stack([drawn[..., list(g)].amax(-1).mean(0) for g in together.members], -1)]
 
-    kept = runs.each(_outcomes, kept_shares)[0].mean(0)
-    order = kept.argsort(dim=-1, descending=True, stable=True)
+    shares = runs.each(_outcomes, kept_shares)[0].mean(0)
+    order = shares.argsort(dim=-1, descending=True, stable=True)
     count = order.shape[-1]
     one_by_one = count if most is None or most >= count - 1 else int_at_least("most", most)
 
@@ -552,7 +544,7 @@ def revealed_predictions(
         return [torch.stack(stages, 1)]
 
     predictions, first = runs.each(_outcomes, revealed)[0].cpu(), order[:, :one_by_one].cpu()
-    return RevealedPredictions(predictions, first, kept.cpu(), together.names, classes)
+    return RevealedPredictions(predictions, first, shares.cpu(), together.names, classes)
 
 
 def _outcomes(run: ParticleTrace, draws: int) -> Tensor:

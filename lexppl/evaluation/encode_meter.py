@@ -71,12 +71,12 @@ class MaskedRows:
 
     def dealt(self, index: Tensor, copies: int, generator: torch.Generator) -> Dealt:
         """Rows with the masks of other rows of `index`, each mask dealt as often."""
-        own = index.repeat(copies)
+        places = index.repeat(copies)
         shuffled = [torch.randperm(len(index), generator=generator) for _ in range(copies)]
         other = index[torch.cat(shuffled).to(index.device)]
-        draw = torch.randint(self.draws, (len(own),), generator=generator).to(index.device)
-        rows = kept_rows(self.x[own], self.masks[draw, other], self.keep[draw, other], False)
-        return Dealt(rows, own)
+        draw = torch.randint(self.draws, (len(places),), generator=generator).to(index.device)
+        rows = kept_rows(self.x[places], self.masks[draw, other], self.keep[draw, other], False)
+        return Dealt(rows, places)
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,6 @@ TRAINING: Mapping[str, Any] = {
     "batch_size": 1000,
     "learning_rate": WarmUp(Linear(4e-3, 0.0, begin=0.2), 0.05),
     "weight_decay": 1e-4,
-    "patience": None,
     "progress": False,
 }
 
@@ -156,7 +155,7 @@ def encode_meter(
     replicates: int = 2,
     hidden: Sequence[int] = (100, 100),
     seed: int = 0,
-    **training: Any,
+    **fit_arguments: Any,
 ) -> EncodeMeter:
     """Information about y in the choice of features beyond their values, with an interval:
 
@@ -185,9 +184,8 @@ def encode_meter(
         copies: masks of other rows that are learned from, a row.
         replicates: R networks a fold; with one the interval is over rows alone.
         hidden: widths of the hidden layers.
-        training: epochs (20), batch_size (1000), learning_rate (falling from 4e-3 to 0),
-            weight_decay (1e-4), patience (None), progress (False), as in
-            :func:`lexppl.inference.fit`.
+        fit_arguments: epochs (20), batch_size (1000), learning_rate (falling from 4e-3 to 0),
+            weight_decay (1e-4), progress (False), as in :func:`lexppl.inference.fit`.
 
     Raises:
         ValueError: shapes that do not fit, soft masks, NaN, labels of one kind, fewer rows than ten
@@ -211,7 +209,7 @@ def encode_meter(
     replicates = int_at_least("replicates", replicates)
     rows = MaskedRows.of(x, y, masks, grouping)
     check_meter_rows(y, folds)
-    options = {**TRAINING, **training}
+    options = {**TRAINING, **fit_arguments}
     shape = (replicates, 2, rows.draws, len(x))
     predicted = rows.x.new_zeros((*shape, *rows.outcome), dtype=torch.float64)
     blocks = _parts(y, [1.0 / folds] * folds, seed)
@@ -219,8 +217,8 @@ def encode_meter(
         rest = torch.cat([*blocks[:fold], *blocks[fold + 1 :]])
         result = _fitted(rows, rest, copies, replicates, hidden, seed + fold, options)
         for selected in (0, 1):
-            found = predictive(result, rows.packed(held, bool(selected)), masks=1).double()
-            predicted[:, selected, :, held] = found.reshape(
+            outcomes = predictive(result, rows.packed(held, bool(selected)), masks=1).double()
+            predicted[:, selected, :, held] = outcomes.reshape(
                 replicates, rows.draws, len(held), *rows.outcome
             )
     return _meter(predicted, y, rows, blocks)
@@ -281,20 +279,20 @@ def _fitted(
     chosen = []
     for part, dealt in zip(parts, candidates, strict=True):
         # Rows with masks, and whether each was selected for its row: as many of both kinds.
-        own = rows.packed(part, False)
-        count = min(len(own), len(dealt.rows))
-        y = torch.tensor([1, 0], device=own.device).repeat_interleave(count)
-        chosen.append((torch.cat([own[:count], dealt.rows[:count]]), y))
-    one = {**options, "replicates": 1}
-    judge = fit_predictor(chosen[0], valid=chosen[1], hidden=hidden, seed=seed, **one)
+        selected = rows.packed(part, False)
+        count = min(len(selected), len(dealt.rows))
+        y = torch.tensor([1, 0], device=selected.device).repeat_interleave(count)
+        chosen.append((torch.cat([selected[:count], dealt.rows[:count]]), y))
+    of_judge = {**options, "replicates": 1}
+    judge = fit_predictor(chosen[0], valid=chosen[1], hidden=hidden, seed=seed, **of_judge)
     joined, weights = [], []
     for part, dealt in zip(parts, candidates, strict=True):
         p = judge.predict(dealt.rows)[:, 1].double().clamp(1e-6, 1.0 - 1e-6)
-        kept = dealt.likely(p / (1.0 - p), copies * len(part), generator)
-        both = torch.cat([rows.packed(part, True), kept.rows])
-        y = torch.cat([rows.y[part].repeat(rows.draws), rows.y[kept.of]])
+        likely = dealt.likely(p / (1.0 - p), copies * len(part), generator)
+        both = torch.cat([rows.packed(part, True), likely.rows])
+        y = torch.cat([rows.y[part].repeat(rows.draws), rows.y[likely.of]])
         # The two kinds count alike, however many there are of each.
-        sizes = torch.tensor([rows.draws * len(part), len(kept.of)], device=both.device)
+        sizes = torch.tensor([rows.draws * len(part), len(likely.of)], device=both.device)
         joined.append((both, y))
         weights.append((len(both) / (2.0 * sizes.to(both.dtype))).repeat_interleave(sizes))
     outputs = 1 if rows.classes is None else rows.classes

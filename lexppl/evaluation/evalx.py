@@ -21,7 +21,7 @@ from lexppl.evaluation.prediction import (
     predictive_log_likelihood,
 )
 from lexppl.explanation.sampler import read_log_likelihood, read_prediction, read_runs
-from lexppl.inference import CollapseWarning, FitResult, NestedIWAE, fit
+from lexppl.inference import CollapseWarning, FitResult, NestedIWAE, TrainingOptions, fit
 from lexppl.inference.batches import Data, TensorRows, rows_of
 from lexppl.inference.objective.program import ParticleTrace
 from lexppl.inference.objective.site import Site
@@ -75,7 +75,7 @@ TRAINING: Mapping[str, Any] = {
     "batch_size": 500,
     "learning_rate": 1e-3,
     "weight_decay": 1e-4,
-    "patience": 20,
+    "training": TrainingOptions(patience=20),
 }
 
 
@@ -192,7 +192,7 @@ def fit_predictor(
     likelihood: Likelihood | None = None,
     replicates: int = 1,
     seed: int = 0,
-    **training: Any,
+    **fit_arguments: Any,
 ) -> FittedPredictor:
     """Fit the predictor that sees everything, `max_θ Σ_n log Φ(y_n | f_θ(x_n))`.
 
@@ -200,7 +200,7 @@ def fit_predictor(
         train, valid, architecture, network, hidden, likelihood: as
             :func:`lexppl.evaluation.fit_evalx`.
         replicates: R seeds trained at once; the best one predicts, and all are in `result`.
-        training: as :func:`lexppl.evaluation.fit_evalx`, and sample_weight.
+        fit_arguments: as :func:`lexppl.evaluation.fit_evalx`, and sample_weight.
 
     Example:
         >>> x = torch.randn(200, 3, generator=torch.Generator().manual_seed(0))
@@ -213,7 +213,7 @@ def fit_predictor(
     predictor = predictor_for(
         training_shape(train), network, hidden, likelihood, seed, architecture
     )
-    options = {**TRAINING, "valid": valid, "replicates": replicates, "seed": seed, **training}
+    options = {**TRAINING, "valid": valid, "replicates": replicates, "seed": seed, **fit_arguments}
     return FittedPredictor(
         fit(UnmaskedPredictor(predictor), train, objective=NestedIWAE(1), **options)
     )
@@ -271,10 +271,10 @@ class EvalX:
         """How well y is predicted from what masks `(L, N, G)` or `(N, G)` keep: figures of each
         draw over all rows `(N, *event)`, of no fit, averaged over the draws."""
         predictions, likelihoods = self.outcomes(x, y, masks, imputations=imputations, seed=seed)
-        each = [prediction_scores(drawn, y) for drawn in predictions]
+        by_draw = [prediction_scores(drawn, y) for drawn in predictions]
         means: dict[str, float | None] = {}
         for name in SCORES:
-            known = [value for s in each if (value := getattr(s, name)) is not None]
+            known = [value for s in by_draw if (value := getattr(s, name)) is not None]
             means[name] = sum(known) / len(known) if known else None
         return EvalXScores(
             **means,
@@ -303,9 +303,9 @@ class EvalX:
             return lambda site: draws[:, rows] if site.name == MASK else None
 
         args = (x,) if y is None else (x, y)
-        found = read_runs(alone, args, read, len(draws), imputations, seed, forced=forced)
-        found = {name: value[0].movedim(1, 0) for name, value in found.items()}
-        return found["predictions"], found.get("likelihoods", draws.new_zeros(len(draws), 0))
+        outcomes = read_runs(alone, args, read, len(draws), imputations, seed, forced=forced)
+        outcomes = {name: value[0].movedim(1, 0) for name, value in outcomes.items()}
+        return outcomes["predictions"], outcomes.get("likelihoods", draws.new_zeros(len(draws), 0))
 
 
 def fit_evalx(
@@ -322,7 +322,7 @@ def fit_evalx(
     imputations: int = 1,
     sizes: Sequence[float] | None = None,
     seed: int = 0,
-    **training: Any,
+    **fit_arguments: Any,
 ) -> EvalX:
     """Fit EVAL-X, a predictor that has seen every mask and so can judge any explainer's:
 
@@ -348,8 +348,9 @@ def fit_evalx(
         sizes: probabilities of masks of 0, …, G entries, those of one size being alike, in place of
             Bernoulli(½), which of many entries hardly ever keeps few: `[1.0] * (G + 1)` for every
             size as often. Probabilities are divided by their sum.
-        training: epochs (100), batch_size (500), learning_rate (1e-3), weight_decay (1e-4),
-            patience (20), progress (True), checkpoint, as in :func:`lexppl.inference.fit`.
+        fit_arguments: epochs (100), batch_size (500), learning_rate (1e-3), weight_decay (1e-4),
+            training (`TrainingOptions(patience=20)`), progress (True), checkpoint, as in
+            :func:`lexppl.inference.fit`.
 
     Raises:
         ValueError, TypeError: as `fit`; data from which the network's sizes are not known.
@@ -388,7 +389,7 @@ def fit_evalx(
         # One mask distribution for every row is what is wanted here.
         warnings.simplefilter("ignore", CollapseWarning)
         objective = NestedIWAE(1, imputations, samples=samples)
-        options = {**TRAINING, "valid": valid, "seed": seed, **training}
+        options = {**TRAINING, "valid": valid, "seed": seed, **fit_arguments}
         result = fit(model, train, objective=objective, **options)
     result.collapse = [None] * result.replicates
     return EvalX(result, entries)

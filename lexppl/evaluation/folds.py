@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial
 from typing import Any, Self, TypeVar
@@ -77,8 +77,8 @@ class Folds:
     @property
     def weights(self) -> Tensor:
         """How often each row counts in each replicate, 0 or 1, `(R, N)`: `fit(row_weights=)`."""
-        own = torch.arange(self.count, device=self.part.device)[:, None]
-        return (self.part != own).float()
+        replicate = torch.arange(self.count, device=self.part.device)[:, None]
+        return (self.part != replicate).float()
 
     def take(self, rows: Any) -> Self:
         """The same of some rows, by their places."""
@@ -102,7 +102,7 @@ class Folds:
         x: Any,
         y: Any = None,
         *,
-        row_names: Sequence[Any] | None = None,
+        coords: Mapping[str, Sequence[Any]] | None = None,
         explain: Callable[..., Posterior] = explain,
         **settings: Any,
     ) -> Posterior:
@@ -115,27 +115,28 @@ class Folds:
 
         Args:
             result: of R replicates.
-            x, y, row_names, settings: of N rows, as in :func:`lexppl.explain`.
+            x, y, coords, settings: of N rows, as in :func:`lexppl.explain`.
             explain: what draws the posterior of each part.
         """
 
-        def explained(own: FitResult, x: Any, y: Any, names: Any, **how: Any) -> Posterior:
-            found = explain(own, x, y, row_names=names, **how)
-            of_x = partial(explain, result, x, row_names=names)
+        def explained(fitted: FitResult, x: Any, y: Any, names: Any, **how: Any) -> Posterior:
+            named = {**(coords or {}), "row": names}
+            posterior = explain(fitted, x, y, coords=named, **how)
+            of_x = partial(explain, result, x, coords=named)
             try:
                 every = of_x(**{**how, "draws": 0})
             except ValueError:
                 # The masks' distribution states no mean: it is that of as many draws.
-                draws = group_of(found, "predictions").sizes["draw"]
+                draws = group_of(posterior, "predictions").sizes["draw"]
                 every = of_x(**{**how, "draws": draws})
-            return with_fold_means(found, every)
+            return with_fold_means(posterior, every)
 
-        names = list(range(len(x)) if row_names is None else row_names)
-        found = self.values(explained, result, x, y, names, **{"seed": 0, **settings})
-        groups = {name: group_of(found, name) for name in group_names(found)}
+        names = list((coords or {}).get("row", range(len(x))))
+        posterior = self.values(explained, result, x, y, names, **{"seed": 0, **settings})
+        groups = {name: group_of(posterior, name) for name in group_names(posterior)}
         held = {HELD_OUT_BY: ("row", self.part.cpu().numpy())}
         groups["sample_stats"] = groups["sample_stats"].assign(held)
-        return like(found, groups)
+        return like(posterior, groups)
 
     def values(
         self, function: Callable[..., Found], result: FitResult, *rows: Any, **settings: Any
@@ -156,14 +157,14 @@ class Folds:
         for column in rows:
             if column is not None and len(column) != len(self.part):
                 raise ValueError(f"folds of {len(self.part)} rows; there are {len(column)}")
-        found, places = [], []
-        for number, (own, place) in enumerate(self.each(result)):
+        values, places = [], []
+        for number, (fitted, place) in enumerate(self.each(result)):
             if "seed" in settings:
                 settings = {**settings, "seed": settings["seed"] + (number > 0)}
-            some = [None if column is None else _taken(column, place) for column in rows]
-            found.append(function(own, *some, **settings))
+            taken = [None if column is None else _taken(column, place) for column in rows]
+            values.append(function(fitted, *taken, **settings))
             places.append(place)
-        return _joined(found, torch.cat(places).argsort())
+        return _joined(values, torch.cat(places).argsort())
 
 
 def judged(
@@ -211,11 +212,11 @@ def _group(parts: Sequence[xr.Dataset], name: str, order: Tensor) -> xr.Dataset:
         joined = joined.isel(row=order.cpu().numpy())
     shares = np.array([part.sizes.get("row", 1) for part in parts], dtype=np.float64)
     for key, values in parts[0].drop_vars(by_row).items():
-        each = [part[key] for part in parts]
+        of_key = [part[key] for part in parts]
         if "importance" in str(key) or str(key).endswith("_mean_over_rows"):
-            mean = sum(share * one for share, one in zip(shares / shares.sum(), each, strict=True))
+            mean = sum(share * v for share, v in zip(shares / shares.sum(), of_key, strict=True))
             joined[key] = mean.assign_attrs(values.attrs)
-        elif all(one.identical(values) for one in each):
+        elif all(v.identical(values) for v in of_key):
             joined[key] = values
         else:
             raise ValueError(f"{key!r} of {name!r} is of all rows: explain with all replicates")

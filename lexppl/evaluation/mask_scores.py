@@ -128,7 +128,7 @@ def fidelity_scores(
     network: nn.Module | None = None,
     hidden: Sequence[int] = HIDDEN,
     seed: int = 0,
-    **training: Any,
+    **fit_arguments: Any,
 ) -> FidelityScores:
     """The four fidelities of masks z to a black box m, with `ŷ(x) = argmax_c p_m(c | x)`:
 
@@ -149,7 +149,8 @@ def fidelity_scores(
             feature.
         imputer: distribution of the features that are left out; if None the architecture's, or 0.
         valid: share of the training rows that is set apart to choose the best epoch.
-        architecture, network, hidden, training: as in :func:`~lexppl.evaluation.fit_predictor`.
+        architecture, network, hidden, fit_arguments: as in
+            :func:`~lexppl.evaluation.fit_predictor`.
 
     Raises:
         ValueError, TypeError: masks of another shape or not 0 and 1, training rows without masks
@@ -173,12 +174,12 @@ def fidelity_scores(
     draws = hard_draws(x, masks, entries)
     train_draws = _train_draws(x, train_x, train_masks, entries)
     valid = fraction("valid", valid, of="the rows")
-    own = box.targets(x)
+    answers = box.targets(x)
 
-    def sides_of(rows: Tensor, kept: Tensor) -> list[Tensor]:
+    def sides_of(rows: Tensor, mask: Tensor) -> list[Tensor]:
         """The rows with their selected features only, and with the others only, `(L, N, …)`."""
         with drawing(seed, x.device):
-            return [with_hidden(rows, side, imputer, grouping) for side in (kept, 1 - kept)]
+            return [with_hidden(rows, side, imputer, grouping) for side in (mask, 1 - mask)]
 
     sides = sides_of(x, draws)
     predictions = [[box.targets(rows) for rows in side] for side in sides]
@@ -187,15 +188,15 @@ def fidelity_scores(
         for train_side, side in zip(sides_of(train_x, train_draws), sides, strict=True):
             train, apart = _apart(train_side, targets, valid, seed)
             options: Any = {"architecture": architecture, "network": network, "hidden": hidden}
-            fresh = fit_predictor(train, valid=apart, seed=seed, **options, **training)
+            fresh = fit_predictor(train, valid=apart, seed=seed, **options, **fit_arguments)
             predictions.append([fresh.predict(rows) for rows in side])
-    likeliest = own.argmax(-1) if own.dim() == 2 else own
-    found = []
-    for each in predictions:
-        scores = [prediction_scores(drawn, likeliest) for drawn in each]
+    likeliest = answers.argmax(-1) if answers.dim() == 2 else answers
+    fidelities = []
+    for by_draw in predictions:
+        scores = [prediction_scores(drawn, likeliest) for drawn in by_draw]
         values = [s.r2 if s.accuracy is None else s.accuracy for s in scores]
-        found.append(sum(float("nan") if v is None else v for v in values) / len(values))
-    return FidelityScores(*found)
+        fidelities.append(sum(float("nan") if v is None else v for v in values) / len(values))
+    return FidelityScores(*fidelities)
 
 
 def _train_draws(

@@ -234,22 +234,22 @@ def penalty_path(
     weights = None if sample_weight is None else np.asarray(sample_weight)
     sizes, by_row, entries = [], [], 1
     seed = result.seed
-    each = [(result, torch.arange(len(x)))] if folds is None else list(folds.each(result))
+    held_out = [(result, torch.arange(len(x)))] if folds is None else list(folds.each(result))
     for penalty in path:
-        own, scores = [], np.empty(len(x))
-        for some, places in each:
+        fold_sizes, scores = [], np.empty(len(x))
+        for of_fold, places in held_out:
             at, part = places.cpu().numpy(), x[places]
-            with with_penalty(some.models, penalty):
+            with with_penalty(of_fold.models, penalty):
                 likelihoods = predictive_log_likelihood(
-                    some, part, y[places], masks=masks, seed=seed
+                    of_fold, part, y[places], masks=masks, seed=seed
                 )
-                kept = mask_means(explanation_tree(some, part, draws=0, seed=seed))
+                expected = mask_means(explanation_tree(of_fold, part, draws=0, seed=seed))
             scores[at] = likelihoods.double().mean(0).cpu().numpy()
             counts = None if weights is None else weights[at]
-            own.append(np.average(kept.values.sum(-1), axis=-1, weights=counts))
-            entries = kept.shape[-1]
+            fold_sizes.append(np.average(expected.values.sum(-1), axis=-1, weights=counts))
+            entries = expected.shape[-1]
         by_row.append(scores)
-        sizes.append(np.concatenate(own))
+        sizes.append(np.concatenate(fold_sizes))
     mean = np.average(by_row, axis=1, weights=weights)
     behind = by_row[mean.argmax()] - np.stack(by_row)
     size = np.stack(sizes).mean(1)

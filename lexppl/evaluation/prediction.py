@@ -84,9 +84,9 @@ def predictive(
                 values[-1] = values[-1].expand(*size, *values[-1].shape[3:])
                 weights.append(weight.expand(size).flatten(0, 1))
         if not weights:
-            return {"y": torch.stack([each.mean((0, 1)) for each in values]).mean(0)}
+            return {"y": torch.stack([value.mean((0, 1)) for value in values]).mean(0)}
         share = shares(torch.cat(weights))
-        particles = torch.cat([each.flatten(0, 1) for each in values])
+        particles = torch.cat([value.flatten(0, 1) for value in values])
         return {"y": (share.reshape(*share.shape, *[1] * (particles.dim() - 2)) * particles).sum(0)}
 
     return read_runs(result, (x,), read, masks, imputations, seed)["y"]
@@ -260,29 +260,29 @@ LEAST_BEHIND = 0.02
 
 
 def is_behind(
-    own: np.ndarray, full: np.ndarray, base: np.ndarray, weights: np.ndarray | None = None
+    explained: np.ndarray, full: np.ndarray, base: np.ndarray, weights: np.ndarray | None = None
 ) -> bool:
     """Whether rows are less likely by an explainer than by a predictor of all features, by over two
     standard errors of the rows' differences and a fiftieth of what the predictor gains over the
     base rate, which is two standard errors or more.
 
     Args:
-        own, full, base: log p of each held-out row by explainer, predictor and base rate, `(N,)`.
+        explained, full, base: log p of each held-out row by explainer, predictor and base rate.
     """
-    more, gain = full - own, full - base
+    more, gain = full - explained, full - base
     least = LEAST_BEHIND * float(np.average(gain, weights=weights))
     shown = more_by_errors(gain, weights, BEHIND) and more_by_errors(more, weights, BEHIND)
     return shown and float(np.average(more, weights=weights)) > least
 
 
-def behind_sentence(own: Mapping[str, Any], full: Mapping[str, Any], kind: str = "") -> str:
+def behind_sentence(scores: Mapping[str, Any], full: Mapping[str, Any], kind: str = "") -> str:
     """That an explainer predicts worse than a predictor of all features, of a kind, with their
     scores by the names of :class:`PredictionScores`."""
-    name, words = ("r2", "R²") if own.get("accuracy") is None else ("accuracy", "accuracy")
+    name, words = ("r2", "R²") if scores.get("accuracy") is None else ("accuracy", "accuracy")
     return (
         f"the explainer predicts held-out rows worse than {kind or 'a network'} of all features: "
-        f"log-likelihood {own['log_likelihood']:.3f} against {full['log_likelihood']:.3f} nats a "
-        f"row, by more than two standard errors, and {words} {own[name]:.3f} against "
+        f"log-likelihood {scores['log_likelihood']:.3f} against {full['log_likelihood']:.3f} nats "
+        f"a row, by more than two standard errors, and {words} {scores[name]:.3f} against "
         f"{full[name]:.3f}"
     )
 
@@ -346,8 +346,8 @@ def gain_over_base_rate(
             f"train_y and y must be of one kind; they are {train_y.dtype} of shape "
             f"{tuple(train_y.shape)} and {y.dtype} of shape {tuple(y.shape)}"
         )
-    each = judged(folds, predictive_log_likelihood, result, x, y, masks=masks, seed=seed)
-    gained = each.double().mean(0) - base_log_likelihood(train_y, y)
+    likelihoods = judged(folds, predictive_log_likelihood, result, x, y, masks=masks, seed=seed)
+    gained = likelihoods.double().mean(0) - base_log_likelihood(train_y, y)
     rows = len(gained)
     error = float(gained.std() / math.sqrt(rows)) if rows > 1 else math.nan
     return BaseRateGain(float(gained.mean()), error, rows)

@@ -36,11 +36,10 @@ def log_hazards(result: FitResult, x: Tensor, masks: int, imputations: int, seed
     """f of every particle, `(R, P, N)`: masks, imputations, and cross-fitted predictors."""
 
     def read(runs: Iterator[ParticleTrace], _: slice) -> dict[str, Tensor]:
-        each = [_hazards(run).components for run in runs]
-        return {"hazards": torch.cat([values.flatten(0, -2) for values in each]).mT}
+        by_run = [_hazards(run).components for run in runs]
+        return {"hazards": torch.cat([values.flatten(0, -2) for values in by_run]).mT}
 
-    found = read_runs(result, (x,), read, masks, imputations, seed)
-    return found["hazards"].mT.contiguous()
+    return read_runs(result, (x,), read, masks, imputations, seed)["hazards"].mT.contiguous()
 
 
 def _hazards(run: ParticleTrace) -> PartialLikelihood | ProportionalHazards:
@@ -70,8 +69,8 @@ def log_hazard_ratio(
             time.
     """
     result.check(x)
-    each = log_hazards(result, x, masks, imputations, seed)
-    return each.logsumexp(1) - math.log(each.shape[1])
+    hazards = log_hazards(result, x, masks, imputations, seed)
+    return hazards.logsumexp(1) - math.log(hazards.shape[1])
 
 
 def predict_survival(
@@ -119,8 +118,8 @@ def predict_survival(
     shaped("times", when, "T", filled=True)
 
     def read(runs: Iterator[ParticleTrace], rows: slice) -> dict[str, Tensor]:
-        own = None if stratum is None else stratum[rows]
-        curves = torch.stack([_survival(_hazards(run), when, own) for run in runs])
+        strata = None if stratum is None else stratum[rows]
+        curves = torch.stack([_survival(_hazards(run), when, strata) for run in runs])
         return {"survival": curves.mean(0).mT}
 
     most = max(1, 2**22 // max(1, masks * imputations * len(when)))
@@ -144,8 +143,8 @@ def _survival(hazards: Any, when: Tensor, stratum: Tensor | None) -> Tensor:
             f"times must be from 0 to {end:g}, to which the rows of the fit were followed (in "
             f"every stratum); they go from {float(when.min()):g} to {float(when.max()):g}"
         )
-    each = hazards.survival(when, stratum)
-    return each.flatten(1, -2).mean(1) if each.dim() > 2 else each
+    curves = hazards.survival(when, stratum)
+    return curves.flatten(1, -2).mean(1) if curves.dim() > 2 else curves
 
 
 def concordance_index(risk: Tensor, y: Tensor) -> float:
@@ -171,10 +170,10 @@ def concordance_index(risk: Tensor, y: Tensor) -> float:
     metrics = extra_library("sksurv.metrics", "survival")
     time, event = y[:, 0].double().cpu().numpy(), y[:, 1].cpu().numpy() == 1
     try:
-        found = metrics.concordance_index_censored(event, time, risk.double().cpu().numpy())
+        index = metrics.concordance_index_censored(event, time, risk.double().cpu().numpy())
     except (metrics.NoComparablePairException, ValueError) as error:
         raise ValueError(f"no two rows of y can be compared: {error}") from error
-    return float(found[0])
+    return float(index[0])
 
 
 def with_baseline(
@@ -270,10 +269,10 @@ def _by_stratum(
 
 def _cox_parts(model: Any) -> list[CoxLikelihood]:
     parts = model.modules() if isinstance(model, nn.Module) else ()
-    found = [part for part in parts if isinstance(part, CoxLikelihood)]
-    if not found:
+    likelihoods = [part for part in parts if isinstance(part, CoxLikelihood)]
+    if not likelihoods:
         raise ValueError(
             f"{type(model).__name__} has no CoxLikelihood, whose baseline hazard this is: fit a "
             "program with one, such as lex(..., classes=None, likelihood=CoxLikelihood())"
         )
-    return found
+    return likelihoods

@@ -27,9 +27,7 @@ def explain(
     imputations: int = 1,
     seed: int = 0,
     rows_per_chunk: int = 1000,
-    row_names: Sequence[Any] | None = None,
     entry_names: Sequence[str] | None = None,
-    feature_names: Sequence[str] | None = None,
     proposals: float | None = None,
     held_out: bool = False,
     penalty: float | None = None,
@@ -69,11 +67,8 @@ def explain(
         imputations: imputations a mask, K.
         seed: of all draws.
         rows_per_chunk: most rows worked on at once.
-        row_names: B different names; 0 … B−1 if None.
         entry_names: of the G entries of the first mask site; if None those of the fit, of the
             model's grouping, or x1 … xG.
-        feature_names: of the columns of a table x; if None those of the fit, of the entries where
-            there is one for each column, or x1 … xD.
         proposals: masks proposed for each draw, given y: if None 4, of one pool; 100 in a program
             with latents outside `mask_particles()`, or all masks where there are no more; 4,096 of
             masks that rows share. `math.inf` for all masks, of which there may be 4,096; with
@@ -83,8 +78,10 @@ def explain(
             (:class:`lexppl.models.PenaltyConditioned`); None for the λ that it has.
         dims: by latent that all rows share a name for each dimension of its value that is no plate,
             as in PyMC: `dims={"slope": ["feature"]}`, and `az.summary` has `slope[age]`.
-        coords: by such a dimension, or a plate, the names of its entries; of `feature` the same as
-            `entry_names`.
+        coords: by dimension the names of its entries: of one in `dims`, or a plate; of `row` B
+            different names, else 0 … B−1; of `input` those of the columns of a table x, else those
+            of the fit, of the entries where there is one for each column, or x1 … xD; of `feature`
+            the same as `entry_names`.
 
     Returns:
         `arviz.InferenceData` with ArviZ 0.2x, `xarray.DataTree` with ArviZ 1.x.
@@ -201,9 +198,7 @@ def prior(
     draws: int = 500,
     imputations: int = 1,
     seed: int = 0,
-    row_names: Sequence[Any] | None = None,
     entry_names: Sequence[str] | None = None,
-    feature_names: Sequence[str] | None = None,
     dims: Mapping[str, Sequence[str]] | None = None,
     coords: Mapping[str, Sequence[Any]] | None = None,
 ) -> Posterior:
@@ -230,7 +225,7 @@ def prior(
         x: rows `(B, *event)`.
         draws: D.
         imputations: K, the imputations of a mask.
-        seed, row_names, entry_names, feature_names, dims, coords: as in :func:`explain`.
+        seed, entry_names, dims, coords: as in :func:`explain`.
 
     Returns:
         ArviZ data: `prior`, the latents θ that all rows share, the masks with their `size` and
@@ -262,10 +257,9 @@ def _explained(
     y: Any,
     *,
     penalty: float | None = None,
-    row_names: Sequence[Any] | None = None,
     **settings: Any,
 ) -> PosteriorArrays:
     x, y = x_and_y(x, y)
     models = program.models if isinstance(program, FitResult) else [program]
     with ONE_THREAD, nullcontext() if penalty is None else with_penalty(models, penalty):
-        return explained_rows(program, x, y, ExplainOptions(**settings), row_names=row_names)
+        return explained_rows(program, x, y, ExplainOptions(**settings))

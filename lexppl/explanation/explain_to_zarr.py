@@ -92,9 +92,9 @@ def explain_to_zarr(
         threads: of each chunk.
         overwrite: whether what is at `path` may be replaced, and chunks of another run thrown away.
         progress: show a bar, on a terminal or in a notebook.
-        options: `imputations`, `seed`, `entry_names`, `feature_names`, `proposals`, `held_out`,
-            `dims` and `coords` of `explain`; and `draws`, masks a row and chain: if None 0 where
-            the masks' distribution states its mean, else 10.
+        options: `imputations`, `seed`, `entry_names`, `proposals`, `held_out`, `dims` and `coords`,
+            but of rows, of `explain`; and `draws`, masks a row and chain: if None 0 where the
+            masks' distribution states its mean, else 10.
 
     Returns:
         the path.
@@ -147,6 +147,8 @@ def explain_to_zarr(
         raise ValueError(f"path: the folder {target.parent} is not there; create it first")
     how = ExplainOptions(**options, rows_per_chunk=BLOCK)
     how.check()
+    if how.names_along("row") is not None:
+        raise ValueError("the rows of a store are numbered from 0: leave coords['row'] out")
     source = RowSource(rows, encoding, with_y)
     first = encoded_piece(source.first(BLOCK), encoding, with_y, result)
     size = rows_per_chunk or 0
@@ -278,14 +280,14 @@ def _begin(aside: Path, run: dict[str, Any], overwrite: bool) -> None:
     """Make the folder of a run, or go on in it if it is this run's."""
     note = aside / RUN
     with refused_by_name(note):
-        found = json.loads(note.read_text(encoding="utf-8")) if note.is_file() else None
-        other = [] if found is None else [name for name in run if found.get(name) != run[name]]
+        begun = json.loads(note.read_text(encoding="utf-8")) if note.is_file() else None
+        other = [] if begun is None else [name for name in run if begun.get(name) != run[name]]
     if other and not overwrite:
         raise ValueError(
             f"{str(aside)!r} has chunks of another run, which differs in {', '.join(other)}: make "
             "the same call to go on with it, give another path, or overwrite=True to begin anew"
         )
-    if found is None or other or not (aside / fingerprint(run) / STORE).is_dir():
+    if begun is None or other or not (aside / fingerprint(run) / STORE).is_dir():
         # Chunks without a note may be of another run.
         for path in aside.iterdir():
             remove(path)

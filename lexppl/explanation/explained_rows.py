@@ -1,7 +1,6 @@
 """The groups of a posterior: of all rows that are given, or of a part of a longer table."""
 
 import operator
-from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
@@ -104,7 +103,6 @@ def explained_rows(
     y: Any,
     options: ExplainOptions,
     *,
-    row_names: Sequence[Any] | None = None,
     part: tuple[int, Args] | None = None,
 ) -> PosteriorArrays:
     """The variables of :func:`lexppl.explain`. Of a `part` of a longer table, by the number of its
@@ -117,7 +115,7 @@ def explained_rows(
             if result is not program and isinstance(module, torch.nn.Module):
                 modes.enter_context(evaluating(module))
         keep_parameters_local(*result.models, *result.guides)
-        rows = named_rows(result, x, y, row_names)
+        rows = named_rows(result, x, y, options.names_along("row"))
         if part is not None:
             rows = replace(rows, names=range(part[0] * BLOCK, part[0] * BLOCK + len(rows)))
         result, (sites, agree) = _prepared(result, rows, options)
@@ -196,7 +194,7 @@ def _fill(arrays: PosteriorArrays, sampler: MaskSampler, first: Args) -> None:
     result, sites, options = sampler.result, sampler.sites, sampler.options
     names = [site.name for site in sites.shared]
     few = slice(0, sampler.rows_at_once(False))
-    given = (first[0][few], None if sampler.rows.y is None or first[1] is None else first[1][few])
+    args = (first[0][few], None if sampler.rows.y is None or first[1] is None else first[1][few])
     for chain, (model, guide) in enumerate(zip(result.models, result.guides, strict=True)):
         fitted = partial(
             FittedProgram,
@@ -209,12 +207,12 @@ def _fill(arrays: PosteriorArrays, sampler: MaskSampler, first: Args) -> None:
         for source in sampler.sources:
             stream = STREAMS.index(source)
             place = (chain, stream) if stream else (chain,)
-            with drawing(_chain_seed(options.seed, *place), given[0].device):
+            with drawing(_chain_seed(options.seed, *place), args[0].device):
                 if source == GIVEN_X:
-                    program = by_guide = fitted(given, from_prior=options.from_prior)
+                    program = by_guide = fitted(args, from_prior=options.from_prior)
                     shared = {PRIOR if options.from_prior else GIVEN_XY: program.shared(names)}
                 elif source == PRIOR:
-                    program = fitted((given[0], None), from_prior=True)
+                    program = fitted((args[0], None), from_prior=True)
                     shared[PRIOR] = program.shared(names)
                     if sampler.rows.y is None:
                         continue

@@ -124,16 +124,15 @@ class ExplainOptions:
     seed: int = 0
     rows_per_chunk: int = 1000
     entry_names: Sequence[str] | None = None
-    feature_names: Sequence[str] | None = None
     proposals: float | None = None
     held_out: bool = False
     dims: Mapping[str, Sequence[str]] | None = None
     coords: Mapping[str, Sequence[Any]] | None = None
     from_prior: bool = False  # Of latents that rows share
 
-    def features(self, dim: str = FEATURE) -> Sequence[Any] | None:
-        """Names of the mask entries, by either argument."""
-        return (self.coords or {}).get(dim, self.entry_names)
+    def names_along(self, dim: str, otherwise: Any = None) -> Any:
+        """The names that `coords` has of a dimension's entries."""
+        return (self.coords or {}).get(dim, otherwise)
 
     def check(self) -> None:
         """Refuse counts below 1, and entries that two arguments name."""
@@ -243,7 +242,7 @@ class MaskSampler:
             return self._weighed(program, (x, y if source == GIVEN_XY else None))
         if source == GUIDE:
             runs_of_guide = program.guided((x, None))
-            of_guide = partial(draws_given_x, described=self.sites.guided, kept=self.draws)
+            of_guide = partial(draws_given_x, described=self.sites.guided, most=self.draws)
             return together([of_guide(run) for run in runs_of_guide])
         if self.draws == 0:
             means = mask_means(program, x, sites, self.agree, chain)

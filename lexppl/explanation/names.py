@@ -74,7 +74,7 @@ class NamedRows:
         return None
 
 
-def named_rows(result: FitResult, x: Any, y: Any, row_names: Sequence[Any] | None) -> NamedRows:
+def named_rows(result: FitResult, x: Any, y: Any, names: Any = None) -> NamedRows:
     """Rows, checked against the fit, as tensors of its type."""
     dtype = _float_type(result, x)
     x = x if isinstance(x, Tensor) else as_read(result.model, tensor_of(x, "x", dtype), dtype)
@@ -82,14 +82,14 @@ def named_rows(result: FitResult, x: Any, y: Any, row_names: Sequence[Any] | Non
     result.check(x, y)
     if y is not None and y.device != x.device:
         raise ValueError(f"x is on {x.device} and y on {y.device}; move one to the other")
-    names = range(len(x)) if row_names is None else _different(row_names, len(x), "row_names")
+    names = range(len(x)) if names is None else _different(names, len(x), "coords['row']")
     return NamedRows(x, y, names, dtype)
 
 
-def entry_names(result: FitResult, entries: int, given: Sequence[str] | None) -> Sequence[str]:
+def entry_names(result: FitResult, entries: int, stated: Sequence[str] | None) -> Sequence[str]:
     """Names of the G mask entries: given, of the fit, of the model's grouping, or x1 … xG."""
-    if given is not None:
-        return _different(given, entries, "entry_names")
+    if stated is not None:
+        return _different(stated, entries, "entry_names")
     grouping = getattr(result.model, "grouping", None)
     for names in (result.entry_names, getattr(grouping, "names", None)):
         if names is not None and len(names) == entries:
@@ -98,11 +98,11 @@ def entry_names(result: FitResult, entries: int, given: Sequence[str] | None) ->
 
 
 def feature_names(
-    columns: int, given: Sequence[str] | None, entries: Sequence[str]
+    columns: int, stated: Sequence[str] | None, entries: Sequence[str]
 ) -> Sequence[str]:
     """Names of the D columns of x: given, the entries' where they are as many, or x1 … xD."""
-    if given is not None:
-        return _different(given, columns, "feature_names")
+    if stated is not None:
+        return _different(stated, columns, "coords['input']")
     return entries if len(entries) == columns else _numbered(columns)
 
 
@@ -127,8 +127,8 @@ def _float_type(result: FitResult, x: Any) -> torch.dtype:
     if isinstance(x, Tensor) and x.is_floating_point():
         return x.dtype
     modules = [m for m in (result.model, result.guides[0]) if isinstance(m, torch.nn.Module)]
-    usual, given = floating_type(modules), getattr(x, "dtype", None)
-    if isinstance(x, Tensor) or given != np.float64 or usual == torch.float64:
+    usual, dtype = floating_type(modules), getattr(x, "dtype", None)
+    if isinstance(x, Tensor) or dtype != np.float64 or usual == torch.float64:
         return usual
     if any(t.is_floating_point() for m in modules for t in (*m.parameters(), *m.buffers())):
         return usual
@@ -152,8 +152,9 @@ class SharedDims:
     dims: Mapping[str, Sequence[str]] = field(default_factory=dict)
     coords: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
-    def check(self, shared: Sequence[SharedSite], features: Collection[str] = ()) -> None:
-        """Refuse dims and coords of what is not among the latents that all rows share."""
+    def check(self, shared: Sequence[SharedSite], others: Collection[str] = ()) -> None:
+        """Refuse dims of what is no latent that all rows share, and coords of no dimension of these
+        or of `others`."""
         unknown = sorted(set(self.dims) - {site.name for site in shared})
         if unknown:
             raise ValueError(
@@ -161,15 +162,15 @@ class SharedDims:
                 f"{[site.name for site in shared]}"
             )
         for site in shared:
-            given, free = self.dims.get(site.name), site.plates.count(None)
-            names = [] if given is None else list(given)
-            right = not isinstance(given, str) and len(set(names) - set(RESERVED)) == free
-            if given is not None and not (right and len(names) == free):
+            stated, free = self.dims.get(site.name), site.plates.count(None)
+            names = [] if stated is None else list(stated)
+            right = not isinstance(stated, str) and len(set(names) - set(RESERVED)) == free
+            if stated is not None and not (right and len(names) == free):
                 raise ValueError(
                     f"dims[{site.name!r}] must be {free} names, of the dimensions of its value "
-                    f"{site.shape} that are no plate, none of {RESERVED}; it is {given!r}"
+                    f"{site.shape} that are no plate, none of {RESERVED}; it is {stated!r}"
                 )
-        known = {FEATURE, *features, *(name for names in self.dims.values() for name in names)}
+        known = {FEATURE, *others, *(name for names in self.dims.values() for name in names)}
         known |= {plate for site in shared for plate in site.plates if plate is not None}
         strange = sorted(set(self.coords) - known)
         if strange:
@@ -180,13 +181,13 @@ class SharedDims:
     ) -> list[str]:
         """The dimensions of a latent: given, its plates, `feature` where it shares out a unit among
         the G mask entries, or `<site>_dim_<i>`."""
-        given = iter(self.dims.get(site.name, ()))
-        own = [size for size, plate in zip(site.shape, site.plates, strict=True) if plate is None]
+        stated = iter(self.dims.get(site.name, ()))
+        sizes = [size for size, plate in zip(site.shape, site.plates, strict=True) if plate is None]
         # A weight of as many numbers as there are features need not be one of each.
-        usual = FEATURE if site.is_share and own == [entries] else None
-        found = []
+        usual = FEATURE if site.is_share and sizes == [entries] else None
+        dims = []
         for i, (size, plate) in enumerate(zip(site.shape, site.plates, strict=True)):
-            named = plate or next(given, None)
+            named = plate or next(stated, None)
             name = named or usual or f"{site.name}_dim_{i}"
             count = len(coordinates.get(name, range(size)))
             if count != size and (name in self.coords or (plate is None and named)):
@@ -194,5 +195,5 @@ class SharedDims:
                     f"dimension {name!r} has {count} names, and {site.name!r} has {size} entries "
                     "there"
                 )
-            found.append(name if count == size else f"{site.name}_dim_{i}")
-        return found
+            dims.append(name if count == size else f"{site.name}_dim_{i}")
+        return dims

@@ -86,10 +86,11 @@ class PosteriorArrays:
         self._rows, self._sampler, self._sites = rows, sampler, sites
         self._part = sampler.block is not None
         self._divisor = 1 if self._part else len(rows)
-        dims.check(sites.shared, {site.feature for site in sites.masks})
+        of_rows = ("row", "input") if rows.x.dim() == 2 else ("row",)
+        dims.check(sites.shared, {*of_rows, *(site.feature for site in sites.masks)})
         self._shared = {site.name for site in sites.shared}
         first = sites.masks[0]
-        of_features = sampler.options.features(first.feature)
+        of_features = sampler.options.names_along(first.feature, sampler.options.entry_names)
         if of_features is None and first.entry_dim == -1:
             of_features = [first.name]
         names = entry_names(result, first.entries, of_features)
@@ -98,8 +99,7 @@ class PosteriorArrays:
             "draw": range(sampler.draws),
             "row": rows.names,
             **dims.coords,
-            first.feature: names,
-        }
+        } | {"row": rows.names, first.feature: names}
         if rows.x.dim() == 4:
             self._coordinates |= dict(zip(EVENT, map(range, rows.x.shape[1:]), strict=True))
         self._dtype = np.float64 if rows.dtype == torch.float64 else np.float32
@@ -324,9 +324,9 @@ class PosteriorArrays:
         if self._sampler.are_sampled:
             return "mean of the draws"
         if self._sampler.are_weighed(source):
-            given = ["x", *sorted(self._sites.beside - {"x"})]
+            conditions = ["x", *sorted(self._sites.beside - {"x"})]
             origin = WEIGHTED if self._sampler.listed is None else LISTED
-            return origin.format(", ".join(given + ["y"] * (source == named.GIVEN_XY)))
+            return origin.format(", ".join(conditions + ["y"] * (source == named.GIVEN_XY)))
         if not site.states_mean:
             return "mean of the draws"
         return GUIDED if source == named.GUIDE else STATED
@@ -365,7 +365,7 @@ class PosteriorArrays:
             self._add("sample_stats", name, ("chain", "draw", *extra), values[:, taken])
 
     def _add_constants(self, entries: Sequence[str]) -> None:
-        x, y, features = self._rows.x, self._rows.y, self._sampler.options.feature_names
+        x, y, result = self._rows.x, self._rows.y, self._sampler.result
         group = f"{named.GIVEN_X}_{named.CONSTANTS}" if y is None else named.CONSTANTS
         if y is not None:
             response = self._sites.response
@@ -376,17 +376,13 @@ class PosteriorArrays:
             self._coordinates |= extra
             self._add("observed_data", "y", ("row", *extra), y)
         if x.dim() == 2:
-            known = self._sampler.result.feature_names if features is None else features
-            self._coordinates["input"] = feature_names(x.shape[1], known, entries)
+            columns = self._sampler.options.names_along("input", result.feature_names)
+            self._coordinates["input"] = feature_names(x.shape[1], columns, entries)
             self._add(group, "x", ("row", "input"), x)
-        elif features is not None:
-            raise ValueError(f"feature_names are of tables; rows of x are {tuple(x.shape[1:])}")
         if x.dim() == 4:
             # The rows, and of which entry each of their pixels is.
             self._add(group, "x", ("row", *EVENT), x)
-            grouping = getattr(
-                getattr(self._sampler.result.model, "grouping", None), "groups", None
-            )
+            grouping = getattr(getattr(result.model, "grouping", None), "groups", None)
             places = feature_map_of(x.shape[1:], self._sites.masks[0].entries, grouping)
             if places is not None:
                 description = "the place of each pixel's mask entry along `feature`"

@@ -107,11 +107,11 @@ def _read(file: BytesIO) -> Posterior:
         # Before coordinates, which are read on opening.
         if (declared := _declared(held)) > MOST_UNPACKED * file.getbuffer().nbytes:
             raise ValueError(f"it declares {declared:,} bytes of values, more than it can hold")
-    found = xr.open_groups(file, engine="h5netcdf")
+    opened = xr.open_groups(file, engine="h5netcdf")
     try:
-        groups = {str(name).strip("/"): group.load() for name, group in found.items()}
+        groups = {str(name).strip("/"): group.load() for name, group in opened.items()}
     finally:
-        for group in found.values():
+        for group in opened.values():
             group.close()
     return posterior_of(groups, groups.pop("").attrs)
 

@@ -193,8 +193,8 @@ def sites_of(model: Callable[..., Any], x: Tensor, guide: Any = None) -> Program
         # A coin of what has a mask or a response says which; one of another plate is a mask itself.
         taken = {None, *map(plate_of, masks), *(plate_of(s) for s in sites if s not in latents)}
         coins = [site for site in coins if plate_of(site) not in taken]
-    found = masks + coins
-    if not found:
+    masks = [*masks, *coins]
+    if not masks:
         raise ValueError(
             "the program has no latent of event shape (G,), nor one of zeros and ones, inside "
             "mask_particles() and outside imputation_particles(), so there is no mask to explain; "
@@ -203,17 +203,17 @@ def sites_of(model: Callable[..., Any], x: Tensor, guide: Any = None) -> Program
         )
     outer = [site for site in sites if not (site.in_particles or site.observed)]
     named = [site for site in sites if is_named_value(site)]
-    for name in {s.name for s in (*found, *named)} & OF_MASKS | {s.name for s in outer} & TAKEN:
+    for name in {s.name for s in (*masks, *named)} & OF_MASKS | {s.name for s in outer} & TAKEN:
         raise ValueError(f"site {name!r} has a name of the explanation's own: give it another")
     of_y = [s for s in sites if s.name == RESPONSE and s.in_particles]
     responses = [site for site in of_y if not site.has_own_plates]
     of_rows: frozenset[str] = frozenset()
     known = {None, *map(plate_of, responses)}
-    if outer or not {plate_of(site) for site in found} <= known:
+    if outer or not {plate_of(site) for site in masks} <= known:
         # The draws of what is run next are as they would be without it.
         with seeded(0, x.device):
             of_rows = latents_of(model, (x, None)).row_plates
-    described = tuple(_mask_site(site, of_rows | known) for site in found)
+    described = tuple(_mask_site(site, of_rows | known) for site in masks)
     described = tuple(site.beside(described[0]) for site in described)
     return ProgramSites(
         described,
@@ -264,7 +264,7 @@ def _mask_site(site: Site, of_rows: Collection[str | None]) -> MaskSite:
             f"the plates {list(site.plate_names)}: make its entries one event, by .to_event(1), or "
             "enter a plate of them inside mask_particles()"
         )
-    plate, own = plate_of(site), site.infer.get(BEFORE_PARTICLES)
+    plate, law = plate_of(site), site.infer.get(BEFORE_PARTICLES)
     feature, entry_dim = FEATURE, None
     if left:
         feature, entry_dim = left[0].name, left[0].dim
@@ -281,7 +281,7 @@ def _mask_site(site: Site, of_rows: Collection[str | None]) -> MaskSite:
         kind=stated_kind(site),
         plate=ROWS if plate is not None and plate in of_rows else plate,
         size=shape[-2],
-        is_one_law=plate is None or (own is not None and not own.batch_shape),
+        is_one_law=plate is None or (law is not None and not law.batch_shape),
         feature=feature,
         entry_dim=entry_dim,
     )

@@ -66,7 +66,7 @@ def _shape(excess: NDArray[np.float64], sizes: NDArray[np.intp]) -> NDArray[np.f
     quartile = excess[first + (sizes / 4 + 0.5).astype(int) - 1, columns]
     b = (1 - np.sqrt(candidates / (places - 0.5))) / (3 * quartile) + 1 / excess[-1]
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        k = np.stack([np.log1p(-one * excess).sum(0) for one in b]) / sizes
+        k = np.stack([np.log1p(-rate * excess).sum(0) for rate in b]) / sizes
         likelihood = sizes * (np.log(-b / k) - k - 1)
         known = (places <= candidates) & ~np.isnan(likelihood)
         likelihood = np.where(known, likelihood, -np.inf)
@@ -80,9 +80,9 @@ def _shape(excess: NDArray[np.float64], sizes: NDArray[np.intp]) -> NDArray[np.f
 
 def reliability(share: Tensor, impossible: Tensor) -> tuple[Tensor, Tensor]:
     """The effective number of proposals and k̂ `(E,)` of normalised weights `(L, E)`."""
-    found = torch.from_numpy(pareto_k(share.log().cpu().numpy())).to(share)
+    k_hat = torch.from_numpy(pareto_k(share.log().cpu().numpy())).to(share)
     ess = torch.where(impossible, 0.0, 1.0 / share.square().sum(0))
-    return ess, torch.where(impossible, math.inf, found)
+    return ess, torch.where(impossible, math.inf, k_hat)
 
 
 def shares(log_weight: Tensor) -> Tensor:
@@ -195,7 +195,7 @@ def draws_given_x(
     described: Sequence[MaskSite],
     imputations: int = 1,
     *,
-    kept: int | None = None,
+    most: int | None = None,
 ) -> RowDraws:
     """What a run of D masks and K imputations without y has drawn: p(z | x), or q(z | x)."""
     drawn = {mask.name: sites[mask.name.removesuffix(BY_GUIDE)] for mask in described}
@@ -209,7 +209,7 @@ def draws_given_x(
         y = y.squeeze(1) if is_of_all_rows(response) else y
         probability = _label_probability(response, imputations, draws)
     return RowDraws(
-        masks={name: mask[:kept] for name, mask in masks.items()},
+        masks={name: mask[:most] for name, mask in masks.items()},
         means={m.name: selection_of(drawn[m.name], m, masks[m.name]) for m in described},
         y=y,
         label_probability=None if probability is None else probability.mean((1, 2)).T,
@@ -290,11 +290,11 @@ def _chosen(site: Site, pair: Tensor, imputations: int, masks: int) -> Tensor:
 
 def _over_particles(value: Tensor, imputations: int, masks: int, event_dim: int = 0) -> Tensor:
     """A value as `(…, K, L, B, *event)`, whatever particle plates the value has."""
-    kept = value.dim() - event_dim
-    shape = (1,) * max(3 - kept, 0) + tuple(value.shape)
-    kept = max(kept, 3)
+    dims = value.dim() - event_dim
+    shape = (1,) * max(3 - dims, 0) + tuple(value.shape)
+    dims = max(dims, 3)
     value = value.reshape(shape)
-    return value.expand(*shape[: kept - 3], imputations, masks, *shape[kept - 1 :])
+    return value.expand(*shape[: dims - 3], imputations, masks, *shape[dims - 1 :])
 
 
 def selection_of(site: Site, mask: MaskSite, drawn: Tensor) -> Tensor:
@@ -318,10 +318,10 @@ def _label_probability(site: Site, imputations: int, masks: int) -> Tensor | Non
         return None
     expected = LABEL_PLATE in site.plate_names
     labels = value_of(site) if expected else site.distribution.enumerate_support(expand=False)
-    found = site.distribution.log_prob(labels)
+    log_p = site.distribution.log_prob(labels)
     # Labels come first, `(C, L, B)` or with both plates.
-    found = found.reshape(len(found), *(1,) * (4 - found.dim()), *found.shape[1:])
-    return _over_particles(found.exp(), imputations, masks)
+    log_p = log_p.reshape(len(log_p), *(1,) * (4 - log_p.dim()), *log_p.shape[1:])
+    return _over_particles(log_p.exp(), imputations, masks)
 
 
 def predicted(
@@ -394,9 +394,9 @@ def posterior_draws(
     """
     at_level = max(tree.levels.values())
     counts, weights = _weights(run, tree, listed, particles, imputations)
-    given = []
+    of_beside = []
     if beside:
-        given = _weights(run.weighing(beside), tree, listed, particles, imputations)[1]
+        of_beside = _weights(run.weighing(beside), tree, listed, particles, imputations)[1]
     last = len(weights) - 1
     observed = [site for site, _ in run.weighted if site.observed]
     in_rows = last > 0 and all(plate_of(site) == tree.plates[-1] for site in observed)
@@ -416,12 +416,12 @@ def posterior_draws(
         if len(flat) == 1:
             chosen = systematic_resampling(share[0], draws)
         else:
-            own = share[at, :, every]
-            chosen = torch.multinomial(own.flatten(0, 1), 1).reshape(draws, entries)
+            of_draws = share[at, :, every]
+            chosen = torch.multinomial(of_draws.flatten(0, 1), 1).reshape(draws, entries)
         if level == last and in_rows:
             evidence = torch.logsumexp(flat, -2)
-            if given:
-                evidence = evidence - torch.logsumexp(given[level], -2).reshape(evidence.shape)
+            if of_beside:
+                evidence = evidence - torch.logsumexp(of_beside[level], -2).reshape(evidence.shape)
             evidence = evidence[at, every] if len(flat) > 1 else evidence
         at = at * candidates + chosen
         reached = (reached[:, above].unsqueeze(1) * share).flatten(0, 1)

@@ -126,8 +126,8 @@ def encoded_piece(
             )
         x, y = piece if _is_pair(piece) else (piece, None)
         if (y is not None) != with_y:
-            found = "pairs (x, y)" if y is not None else "x alone"
-            raise ValueError(f"rows are {found} with with_y={with_y}; change one of the two")
+            form = "pairs (x, y)" if y is not None else "x alone"
+            raise ValueError(f"rows are {form} with with_y={with_y}; change one of the two")
     device = None if like is None else like.device
     # Rows that come from no device stand where the model does.
     if not isinstance(x, Tensor):

@@ -200,8 +200,8 @@ def _masks(masks: Any, rows: int, entries: int, replicates: int) -> Tensor:
     if isinstance(masks, xr.DataArray):
         masks = masks.transpose(..., "draw", "row", masks.dims[-1]).values
     values = torch.as_tensor(masks)
-    own = ("D", rows, entries)
-    shaped("masks", values, own, *((r, *own) for r in dict.fromkeys((1, replicates))))
+    shape = ("D", rows, entries)
+    shaped("masks", values, shape, *((r, *shape) for r in dict.fromkeys((1, replicates))))
     values = values if values.dim() == 4 else values.unsqueeze(0)
     check_binary("masks", values, (rows, entries), draws=True)
     return values

@@ -27,6 +27,7 @@ from lexppl.inference.training.checkpoint import Checkpoints
 from lexppl.inference.training.diagnostics import CollapseWarning, NotSettledWarning, settled
 from lexppl.inference.training.fit import fit
 from lexppl.inference.training.result import FitResult
+from lexppl.inference.training.settings import TrainingOptions
 from lexppl.inference.training.watch import TensorBoardLog
 
 __all__ = [
@@ -62,6 +63,7 @@ __all__ = [
     "StraightThrough",
     "System",
     "TensorBoardLog",
+    "TrainingOptions",
     "TunedControl",
     "Unscored",
     "WarmUp",

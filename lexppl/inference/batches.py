@@ -308,7 +308,7 @@ def training_rows(
     if not isinstance(data, ReplicateData):
         return rows_of(data, dtype, name, one_class)
     every = [
-        rows_of(one, dtype, f"{name} {place}", one_class) for place, one in enumerate(data.sets)
+        rows_of(rows, dtype, f"{name} {place}", one_class) for place, rows in enumerate(data.sets)
     ]
     loaded = [place for place, rows in enumerate(every) if isinstance(rows, LoadedRows)]
     if loaded:

@@ -99,8 +99,8 @@ def plate_errors_explained() -> Iterator[None]:
         yield
     except (ValueError, RuntimeError, IndexError) as error:
         for words, mend in EXPLAINED:
-            if (found := re.search(words, str(error))) is not None:
-                raise ValueError(mend.format(*found.groups())) from error
+            if (match := re.search(words, str(error))) is not None:
+                raise ValueError(mend.format(*match.groups())) from error
         raise
 
 
@@ -245,20 +245,20 @@ def _observes_whole_batch(msg: Any) -> bool:
 def rows_plate(nodes: Iterable[Mapping[str, Any]], batch: int) -> str | None:
     """The plate over the batch's rows: of dim −1 and B entries "data", or the only one."""
     plates = [p for node in nodes for p in node["cond_indep_stack"] if p.dim == -1]
-    found = {plate.name for plate in plates if plate.full_size == batch}
+    names = {plate.name for plate in plates if plate.full_size == batch}
     for plate in plates:
-        if not found and plate.size == batch:
+        if not names and plate.size == batch:
             raise ValueError(
                 f"plate {plate.name!r} has {plate.full_size} entries, of which the {batch} rows "
                 "of a batch are a part: a fit scales a batch up by itself, so write "
                 f"pyro.plate({plate.name!r}, len(x), dim=-1)"
             )
-    if ROWS in found:
+    if ROWS in names:
         return ROWS
-    if len(found) < 2:
-        return next(iter(found), None)
+    if len(names) < 2:
+        return next(iter(names), None)
     raise ValueError(
-        f"plates {sorted(found)} at dim -1 have {batch} entries each, as many as the batch has "
+        f"plates {sorted(names)} at dim -1 have {batch} entries each, as many as the batch has "
         f'rows, so that they cannot be distinguished; call the plate over rows "{ROWS}"'
     )
 

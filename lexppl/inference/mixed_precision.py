@@ -26,8 +26,8 @@ class MixedPrecision:
     """
 
     def __init__(self, modules: nn.Module, learned: Collection[str]) -> None:
-        own = dict(modules.named_parameters())
-        weights = {id(own[name]) for name in learned if name in own}
+        parameters = dict(modules.named_parameters())
+        weights = {id(parameters[name]) for name in learned if name in parameters}
         self.layers = [part for part in modules.modules() if _is_rounded(part, weights)]
         self._placed = [(vars(layer), *_product_of(layer)) for layer in self.layers]
 
@@ -45,15 +45,15 @@ def _is_rounded(layer: nn.Module, weights: Collection[int]) -> bool:
     """Whether a layer's product is one that can be taken from it, and its weight is learned."""
     kind: Any = type(layer)
     if isinstance(layer, nn.Linear):
-        own = kind.forward is nn.Linear.forward
+        is_plain = kind.forward is nn.Linear.forward
     elif isinstance(layer, CONVOLUTIONS):
         # Another padding than zeros copies values, and sums their gradients.
-        own = layer.padding_mode == "zeros" and any(
-            kind._conv_forward is one._conv_forward for one in CONVOLUTIONS
+        is_plain = layer.padding_mode == "zeros" and any(
+            kind._conv_forward is convolution._conv_forward for convolution in CONVOLUTIONS
         )
     else:
         return False
-    return own and id(layer._parameters.get("weight")) in weights
+    return is_plain and id(layer._parameters.get("weight")) in weights
 
 
 def _product_of(layer: nn.Module) -> tuple[str, Callable[..., Tensor]]:
@@ -86,7 +86,7 @@ def refuse_unmixed(modules: nn.Module, dtype: torch.dtype) -> None:
             f"precision='bf16-mixed' keeps weights and sums in float32, and the model is {dtype}: "
             "leave precision out, or give model.float() and rows of float32"
         )
-    learned = [name for name, one in modules.named_parameters() if one.requires_grad]
+    learned = [name for name, p in modules.named_parameters() if p.requires_grad]
     if not MixedPrecision(modules, learned).layers:
         raise ValueError(
             "precision='bf16-mixed' rounds the products of linear layers and convolutions that "

@@ -176,8 +176,8 @@ class NestedIWAE(Objective):
         )
 
     def _number(self, name: str, schedule: float | Schedule) -> float | Tensor:
-        given = self._numbers.get(name)
-        return at(schedule, self.progress) if given is None else given
+        number = self._numbers.get(name)
+        return at(schedule, self.progress) if number is None else number
 
     def differentiable_loss(
         self, model: Program, guide: Program | None, *args: Any, **kwargs: Any

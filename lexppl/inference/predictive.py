@@ -71,9 +71,9 @@ class FittedProgram:
             for draw in range(draws):
                 with DrawIndex(draw, draws):
                     drawn = _outside(self._guide, few)
-                kept = {name: n for name, n in drawn.items() if not _in_plates(n, plates)}
-                self._drawn_with_rows |= len(kept) < len(drawn)
-                self._shared.append(kept)
+                unplated = {name: n for name, n in drawn.items() if not _in_plates(n, plates)}
+                self._drawn_with_rows |= len(unplated) < len(drawn)
+                self._shared.append(unplated)
         self._guides = self._guides_of(False)
 
     def _guides_of(self, propose_masks: bool) -> list[Guide | None]:

@@ -125,9 +125,9 @@ class PyroParams(nn.Module):
 def _unconstrained(name: str, start: Any, constraint: Any) -> Tensor:
     first = (start() if callable(start) else start).detach()
     if first.is_floating_point() and bool(constraint.check(first).all()):
-        found: Tensor = transform_to(constraint).inv(first)
-        if bool(found.isfinite().all()):
-            return found.contiguous().clone()
+        value: Tensor = transform_to(constraint).inv(first)
+        if bool(value.isfinite().all()):
+            return value.contiguous().clone()
     raise MisstatedError(
         f"pyro.param({name!r}) must start from floats inside its constraint, {constraint}; it "
         f"starts from {first.flatten()[:3].tolist()}"
@@ -206,8 +206,8 @@ def with_parameters(
                 made[id(program)] = holding(program, params, rows, apart)
 
     def of(term: LossTerm) -> LossTerm:
-        own = term.learns is None or not params._parameters
-        learns = term.learns if own else [*(term.learns or ()), params]
+        unchanged = term.learns is None or not params._parameters
+        learns = term.learns if unchanged else [*(term.learns or ()), params]
         guide = made.get(id(term.guide))
         return replace(term, model=made[id(term.model)], guide=guide, learns=learns)
 
@@ -215,19 +215,19 @@ def with_parameters(
 
 
 def holding(
-    given: Any, params: PyroParams, rows: Callable[[], Columns], apart: str | None = None
+    called: Any, params: PyroParams, rows: Callable[[], Columns], apart: str | None = None
 ) -> Any:
     """A program that holds the parameters that it states; a part of the library states none."""
-    program = given if isinstance(given, nn.Module) else ProgramFunction(given)
+    program = called if isinstance(called, nn.Module) else ProgramFunction(called)
     kinds = [type(part) for part in program.modules()]
-    own = [kind for kind in kinds if kind is ProgramFunction or not is_of(kind, KNOWN)]
+    kinds_of_user = [kind for kind in kinds if kind is ProgramFunction or not is_of(kind, KNOWN)]
     keep_parameters_local(program)
     for part in program.modules():
         if isinstance(part, PyroModule):
             # What Pyro's store had for another inference, or an automatic guide of its model.
             part._pyro_context.param_state = {"params": {}, "constraints": {}}
-    if HELD in program._modules or not own:
-        return given
+    if HELD in program._modules or not kinds_of_user:
+        return called
     holders, searches, batch = [params], dict[nn.Module, _Calls](), rows()
     if apart is not None and isinstance(copied := getattr(program, apart, None), nn.Module):
         holders.append(PyroParams())
@@ -241,7 +241,7 @@ def holding(
         # The first step says what it is, which looks at the rows before.
         if not any(parameter.requires_grad for parameter in program.parameters()):
             raise
-    named = [pair for one in holders for pair in one.named_parameters()]
+    named = [pair for holder in holders for pair in holder.named_parameters()]
     for name in [name for name, p in named if 1 < len(batch[0]) in p.shape]:
         try:
             _state(program, holders, tuple(column[:-1] for column in batch))
@@ -253,15 +253,15 @@ def holding(
             ) from error
     for part, search in searches.items():
         search.over(part)
-    return program if HELD in program._modules or len(kinds) > 1 else given
+    return program if HELD in program._modules or len(kinds) > 1 else called
 
 
 def _state(program: nn.Module, holders: Sequence[PyroParams], batch: Columns) -> None:
     with ExitStack() as stating, torch.no_grad(), ParticleCounts(1, 1), evaluating(program):
-        for one in holders:
-            stating.enter_context(one.stating())
-        with refusing_hidden(), RefuseImproper(), copied_rows(batch) as own:
-            pyro.poutine.trace(weights_first(program)).get_trace(*own)
+        for holder in holders:
+            stating.enter_context(holder.stating())
+        with refusing_hidden(), RefuseImproper(), copied_rows(batch) as rows:
+            pyro.poutine.trace(weights_first(program)).get_trace(*rows)
 
 
 @contextmanager

@@ -399,16 +399,16 @@ def replicate_hyperparameters(copies: Sequence[nn.Module]) -> list[ReplicateHype
     return numbers
 
 
-def alike(one: Any, other: Any) -> bool:
+def alike(setting: Any, other: Any) -> bool:
     """Whether two settings are the same, as far as their parts show; modules within them are
     compared where they stand."""
-    if one is other:
+    if setting is other:
         return True
     try:
-        parts = [contents(v, "", strict=True, opaque=(nn.Module,)) for v in (one, other)]
+        parts = [contents(v, "", strict=True, opaque=(nn.Module,)) for v in (setting, other)]
     except TypeError:
-        return bool(one == other)
-    first, second = ({path: digest(leaf) for path, leaf in each.items()} for each in parts)
+        return bool(setting == other)
+    first, second = ({path: digest(leaf) for path, leaf in leaves.items()} for leaves in parts)
     return first == second
 
 

@@ -95,7 +95,7 @@ def stacked_tensors(
     """
     tensors = [tensors_of(module) for module in modules]
     if names is not None:
-        return {name: torch.stack([one[name].detach() for one in tensors]) for name in names}
+        return {name: torch.stack([state[name].detach() for state in tensors]) for name in names}
     shapes = [{(name, tuple(t.shape)) for name, t in by_name.items()} for by_name in tensors]
     for others in shapes[1:]:
         if differing := sorted(others ^ shapes[0]):
@@ -103,7 +103,7 @@ def stacked_tensors(
                 "replicates must have parameters of the same names and shapes; "
                 f"{differing[0][0]!r} is not in all of them alike, {differing}"
             )
-    return {name: torch.stack([one[name].detach() for one in tensors]) for name in tensors[0]}
+    return {name: torch.stack([state[name].detach() for state in tensors]) for name in tensors[0]}
 
 
 def differing(stacked: Mapping[str, Tensor]) -> list[str]:
@@ -177,7 +177,7 @@ class TrainingModules(nn.Module):
 
     def forward(self, term: LossTerm, objective: Objective, batch: Columns) -> Tensor:
         with ExitStack() as modes:
-            for predictor in next((held for own, held in self._standing if own is term), ()):
+            for predictor in next((held for known, held in self._standing if known is term), ()):
                 modes.enter_context(evaluating(predictor))
             return objective.differentiable_loss(term.model, term.guide, *batch)
 
@@ -248,9 +248,9 @@ class System(Summarised):
         term = stages[-1].terms[0]
         estimator = getattr(term.objective, "estimator", None)
         others = [
-            f"{type(one.model).__name__} by {type(one.objective).__name__}"
-            for one in terms_of(stages)
-            if one is not term
+            f"{type(other.model).__name__} by {type(other.objective).__name__}"
+            for other in terms_of(stages)
+            if other is not term
         ]
         lines = {
             **parts_of(term.model),
@@ -290,8 +290,8 @@ class System(Summarised):
         """The system whose stages a function makes of this one's, also of those chosen by rows."""
         at: Any = self.at_rows
 
-        def at_rows(*given: Any) -> tuple[System, Mapping[str, Any]]:
-            system, chosen = at(*given)
+        def at_rows(*arguments: Any) -> tuple[System, Mapping[str, Any]]:
+            system, chosen = at(*arguments)
             return system.changed(change), chosen
 
         return replace(self, build=lambda: change(self.build()), at_rows=at and at_rows)

@@ -390,7 +390,7 @@ def _of_outputs(
     """A function of rows whose outputs have a meaning."""
     task: Task = "regression" if output == "response" else "classification"
     return BlackBox(
-        name, task, classes, outputs, lambda given: _meaning(as_numbers(given, name), output, name)
+        name, task, classes, outputs, lambda value: _meaning(as_numbers(value, name), output, name)
     )
 
 
@@ -453,17 +453,17 @@ def _places(
     """The label 0 … C−1 that each column of `predict_proba` stands for."""
     if any(np.ndim(label) for label in own_labels):
         raise ValueError(f"{name} has several outputs; {ONE_OUTPUT}")
-    own = [label.item() if isinstance(label, np.generic) else label for label in own_labels]
-    count = len(own) if classes is None else classes
-    whole = all(isinstance(label, int | float) and float(label).is_integer() for label in own)
-    are_places = whole and all(0 <= label < count for label in own)
-    by_number = [int(label) for label in own] if are_places else None
+    plain = [label.item() if isinstance(label, np.generic) else label for label in own_labels]
+    count = len(plain) if classes is None else classes
+    whole = all(isinstance(label, int | float) and float(label).is_integer() for label in plain)
+    are_places = whole and all(0 <= label < count for label in plain)
+    by_number = [int(label) for label in plain] if are_places else None
     by_name = None
-    if labels is not None and all(str(label) in labels for label in own):
-        by_name = [labels.index(str(label)) for label in own]
+    if labels is not None and all(str(label) in labels for label in plain):
+        by_name = [labels.index(str(label)) for label in plain]
     if by_number is not None and by_name is not None and by_number != by_name:
         raise ValueError(
-            f"{name} has the labels {own}, which are places 0 to {count - 1} as well as names in "
+            f"{name} has the labels {plain}, which are places 0 to {count - 1} as well as names in "
             f"classes={list(labels or ())}, and the two disagree; refit it on labels that are one "
             "of them, or give classes as a number"
         )
@@ -471,7 +471,7 @@ def _places(
     if places is None:
         expected = f"0 to {count - 1}" if labels is None else f"among {list(labels)}"
         raise ValueError(
-            f"{name} must have labels {expected}; it has {own}. Give its labels in the order of "
+            f"{name} must have labels {expected}; it has {plain}. Give its labels in the order of "
             "0 … C−1 as classes=[…]"
         )
     return places

@@ -102,8 +102,8 @@ class _WithNumbers(Likelihood):
         self._first = {n: finite_float(n, value, above=0.0) for n, value in numbers.items()}
         self._learned = learned
         for name in numbers:
-            own = nn.Parameter(torch.empty(()), requires_grad=learned.get(f"learn_{name}", True))
-            self.register_parameter(f"log_{name}", own)
+            param = nn.Parameter(torch.empty(()), requires_grad=learned.get(f"learn_{name}", True))
+            self.register_parameter(f"log_{name}", param)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

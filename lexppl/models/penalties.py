@@ -90,10 +90,10 @@ class CostPenalty(Penalty):
         self._kept = MadeOnce()
 
     def forward(self, distribution: TorchDistribution, mask: Tensor, *rows: Tensor) -> Tensor:
-        kept = _kept(distribution, mask)
-        if kept.shape[-1] != len(self.costs):  # At each step of a fit
-            shaped("masks", kept, ("…", len(self.costs)), note="an entry for each of costs")
-        return self.weight * (kept * self._kept.like(kept, self.costs, torch.tensor)).sum(-1)
+        entries = _kept(distribution, mask)
+        if entries.shape[-1] != len(self.costs):  # At each step of a fit
+            shaped("masks", entries, ("…", len(self.costs)), note="an entry for each of costs")
+        return self.weight * (entries * self._kept.like(entries, self.costs, torch.tensor)).sum(-1)
 
 
 class TotalVariationPenalty(Penalty):
@@ -177,7 +177,7 @@ class _GridPenalty(Penalty):
         self.neighbours = neighbours
 
     @abstractmethod
-    def _cost(self, one: Tensor, other: Tensor) -> Tensor:
+    def _cost(self, value: Tensor, other: Tensor) -> Tensor:
         """Of two neighbours' values in [0, 1]."""
 
     def forward(self, distribution: TorchDistribution, mask: Tensor, *rows: Tensor) -> Tensor:
@@ -230,8 +230,8 @@ class GridVariationPenalty(_GridPenalty):
         tensor([[2.]])
     """
 
-    def _cost(self, one: Tensor, other: Tensor) -> Tensor:
-        return (one - other).abs()
+    def _cost(self, value: Tensor, other: Tensor) -> Tensor:
+        return (value - other).abs()
 
 
 class IsingPenalty(_GridPenalty):
@@ -250,10 +250,10 @@ class IsingPenalty(_GridPenalty):
         tensor([[1.]])
     """
 
-    def _cost(self, one: Tensor, other: Tensor) -> Tensor:
-        return differ(one, other)
+    def _cost(self, value: Tensor, other: Tensor) -> Tensor:
+        return differ(value, other)
 
 
-def differ(one: Tensor, other: Tensor) -> Tensor:
+def differ(p: Tensor, q: Tensor) -> Tensor:
     """p (1 − q) + q (1 − p), the probability that two independent entries differ."""
-    return one * (1.0 - other) + other * (1.0 - one)
+    return p * (1.0 - q) + q * (1.0 - p)

@@ -94,9 +94,9 @@ def check_likelihood(likelihood: Likelihood, classes: int | None) -> None:
         raise ValueError(f"{name} is of labels: give classes=, how many there are")
     if not likelihood.discrete and classes is not None:
         raise ValueError(f"{name} is of responses, which have no classes: give classes=None")
-    own = getattr(likelihood, "classes", classes)
-    if own != classes:
-        raise ValueError(f"{name} is of {own} classes, and classes is {classes}")
+    count = getattr(likelihood, "classes", classes)
+    if count != classes:
+        raise ValueError(f"{name} is of {count} classes, and classes is {classes}")
     if isinstance(likelihood, BernoulliLikelihood) and classes != 2:
         raise ValueError(f"{name} is of two labels, and classes is {classes}")
 

@@ -56,7 +56,7 @@ def regime_targets(
                 [0.7500, 0.2500]])
     """
     regime = regime.value if isinstance(regime, Regime) else regime
-    chosen = Regime(one_of([one.value for one in Regime], "regime", regime))
+    chosen = Regime(one_of([member.value for member in Regime], "regime", regime))
     surrogate = chosen is Regime.SURROGATE_POST_HOC
     if black_box is not None and not surrogate:
         raise ValueError(

@@ -430,8 +430,8 @@ class StepPolicy(Configured, nn.Module):
         super().__init__()
         self.network = network
 
-    def forward(self, kept: Tensor, mask: Tensor, *context: Tensor) -> tuple[Tensor, Tensor]:
-        flat = kept.flatten(mask.dim() - 1)
+    def forward(self, visible: Tensor, mask: Tensor, *context: Tensor) -> tuple[Tensor, Tensor]:
+        flat = visible.flatten(mask.dim() - 1)
         outputs = self.network(torch.cat([flat, mask.to(flat.dtype), *context], -1))
         return outputs[..., :-1], outputs[..., -1]
 

@@ -300,7 +300,7 @@ class RiskSets:
         order = order.take_along_dim(
             torch.argsort(stratum.take_along_dim(order, -1), stable=True), -1
         )
-        time, stratum = (each.take_along_dim(order, -1) for each in (time, stratum))
+        time, stratum = (values.take_along_dim(order, -1) for values in (time, stratum))
         new_stratum = _changes(stratum)
         new_time = _changes(time) | new_stratum
         places = torch.arange(time.shape[-1], device=time.device)
@@ -361,18 +361,18 @@ def fitted_hazard(
     left = torch.log1p(-share * dead.clamp(max=1.0))
     mean_jump = -at_risk - _over_ties(counted * left, sets) / deaths
     times = counted if weight is None else counted * _over_ties(counted * weight, sets) / deaths
-    whole, own = (_over_ties(times * (part - left).exp(), sets) for part in (0.0, (-share).log1p()))
+    whole, died = (_over_ties(times * (log - left).exp(), sets) for log in (0.0, (-share).log1p()))
     jump = torch.where(whole > 0, _log(whole) - at_risk, LOG_ZERO)
     places = torch.arange(len(jump), device=jump.device)
     jumps = torch.where(sets.first == places, jump, LOG_ZERO)
     until = log_cumulative_sum(jumps.flip(-1), sets.stratum.flip(-1)).flip(-1)
     before = torch.where(sets.has_next, until.take_along_dim(sets.next, -1), LOG_ZERO)
-    seen = torch.where(whole > 0, _log(torch.where(death, own, whole)) - at_risk, LOG_ZERO)
+    seen = torch.where(whole > 0, _log(torch.where(death, died, whole)) - at_risk, LOG_ZERO)
     increment = torch.where(death, mean_jump, torch.zeros_like(mean_jump))
     exposure = log_add(before, seen)
     reached = until.take_along_dim(sets.first, -1)
     back = torch.argsort(sets.order)
-    return Hazard(*(each.take_along_dim(back, -1) for each in (increment, exposure, reached)))
+    return Hazard(*(values.take_along_dim(back, -1) for values in (increment, exposure, reached)))
 
 
 def _weighted(

@@ -304,15 +304,15 @@ def plot_imputed(
     names = range(shape[0]) if row_names is None else list(row_names)
     if len(names) != shape[0]:
         raise ValueError(f"row_names must be {shape[0]} names; there are {len(names)}")
-    found = imputed_samples(program, x, masks, samples=samples, seed=seed)
+    drawn = imputed_samples(program, x, masks, samples=samples, seed=seed)
     # Draws that go beyond the rows' own range would else take the contrast of all.
-    every = as_colours(np.concatenate([found.x[:, None], found.samples], 1), value_ends(found.x))
-    keep = found.keep.mean(1)
+    every = as_colours(np.concatenate([drawn.x[:, None], drawn.samples], 1), value_ends(drawn.x))
+    keep = drawn.keep.mean(1)
     titles = ["image", "kept", *["imputed"] * samples]
     figure, grid = panel_grid(len(every), titles, shape, width)
-    for line, (colours, kept) in enumerate(zip(every, keep, strict=True)):
+    for line, (colours, mask) in enumerate(zip(every, keep, strict=True)):
         show(grid[line][0], colours[0])
-        show(grid[line][1], only_kept(colours[0], kept))
+        show(grid[line][1], only_kept(colours[0], mask))
         for i in range(samples):
             show(grid[line][2 + i], colours[1 + i])
         name_line(grid[line][0], [row_title(names[line])])

@@ -254,7 +254,7 @@ def plot_dependence(
         shaped("effects", every[0], (len(known), every.shape[-1]))
         height = f"effect on the {f'log-odds of {labels[-1]}' if labels else 'mean response'}"
     places = evenly(every.shape[1], rows)
-    each, across = every[:, places], known.numbers[places]
+    points, across = every[:, places], known.numbers[places]
     if known.levels is not None:
         across = _beside(across)
     split = ["mean of replicates"] * len(known) if by is None else by
@@ -264,7 +264,7 @@ def plot_dependence(
     figure, axes = new_figure(width, 0.45 * width + 0.6)
     of = f"{short(by)}: " if isinstance(by, str) else ""
     parts = {
-        of + short(stratum): (each[..., -1], (strata == stratum).to_numpy())
+        of + short(stratum): (points[..., -1], (strata == stratum).to_numpy())
         for stratum in strata.cat.categories
     }
     if len(labels) > 2:
@@ -272,16 +272,16 @@ def plot_dependence(
             raise ValueError("effects on three labels or more have a colour a label: leave out by=")
         height = "effect on the log-odds of each label"
         every_row = np.full(len(places), True)
-        parts = {short(label): (each[..., c], every_row) for c, label in enumerate(labels)}
+        parts = {short(label): (points[..., c], every_row) for c, label in enumerate(labels)}
     colours = LOW_TO_HIGH(np.linspace(0.0, 1.0, len(parts)))
-    for (name, (values, own)), color in zip(parts.items(), colours, strict=True):
-        x, y = across[own], values[:, own]
+    for (name, (values, of_part)), color in zip(parts.items(), colours, strict=True):
+        x, y = across[of_part], values[:, of_part]
         if len(y) > 1:
             axes.vlines(x, y.min(0), y.max(0), color=color, linewidth=0.8, alpha=0.35, zorder=0.9)
         axes.scatter(x, y.mean(0), s=14, color=color, alpha=0.75, linewidths=0, label=name)
-    if len(each) > 1:
+    if len(points) > 1:
         axes.collections[0].set_label("range over replicates")
-    if len(each) > 1 or by is not None or len(labels) > 2:
+    if len(points) > 1 or by is not None or len(labels) > 2:
         legend_outside(figure, width)
     axes.set_xlabel(short(feature))
     axes.set_ylabel(height)
@@ -303,18 +303,18 @@ def plot_dependence(
 
 
 def _known(posterior: Posterior, feature: str) -> FeatureValues:
-    found = feature_values(posterior).get(feature)
-    if found is None:
+    values = feature_values(posterior).get(feature)
+    if values is None:
         raise ValueError(
             f"the values of {feature!r} are not known; write them into the posterior with "
             "lexppl.explanation.reading.feature_values.with_values"
         )
-    return found
+    return values
 
 
 def _beside(numbers: np.ndarray) -> np.ndarray:
     across = numbers.astype(np.float64).copy()
     for level in np.unique(numbers[~np.isnan(numbers)]):
-        own = numbers == level
-        across[own] += np.linspace(-0.3, 0.3, own.sum()) if own.sum() > 1 else 0.0
+        at_level = numbers == level
+        across[at_level] += np.linspace(-0.3, 0.3, at_level.sum()) if at_level.sum() > 1 else 0.0
     return across

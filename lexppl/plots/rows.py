@@ -113,16 +113,16 @@ def plot_beeswarm(
     """
     rows = int_at_least("rows", rows)
     stats, means = group_of(posterior, "sample_stats"), mask_means(posterior)
-    each = stats.get(GAIN, means).values.astype(np.float64)
+    gains = stats.get(GAIN, means).values.astype(np.float64)
     if GAIN not in stats:
-        each = each.mean(0)
+        gains = gains.mean(0)
     # Of some features no gain is known.
-    judged = ~np.isnan(each).all(0)
-    every, each = means[means.dims[-1]].values[judged].astype(str).tolist(), each[:, judged]
-    known = np.flatnonzero(~np.isnan(each).any(1))
+    judged = ~np.isnan(gains).all(0)
+    every, gains = means[means.dims[-1]].values[judged].astype(str).tolist(), gains[:, judged]
+    known = np.flatnonzero(~np.isnan(gains).any(1))
     places = known[evenly(len(known), rows)]
-    names = _chosen(features, every, each[known].mean(0))
-    points = each[places][:, [every.index(name) for name in names]]
+    names = _chosen(features, every, gains[known].mean(0))
+    points = gains[places][:, [every.index(name) for name in names]]
     values = feature_values(posterior)
     ranks = np.stack([_ranks(values.get(name), places) for name in names], 1)
     low, high = float(points.min(initial=0.0)), float(points.max(initial=0.0))
@@ -172,9 +172,9 @@ def _offsets(
     counts = np.bincount(bins)
     unit = min(0.07, 0.76 / max(1, counts.max(initial=0)))
     order = np.lexsort((-np.nan_to_num(ranks), bins))
-    own = counts[bins[order]]
+    size = counts[bins[order]]
     offsets = np.empty(len(across))
-    offsets[order] = unit * (np.arange(len(own)) - np.cumsum(counts)[bins[order]] + (own + 1) / 2)
+    offsets[order] = unit * (np.arange(len(size)) - np.cumsum(counts)[bins[order]] + (size + 1) / 2)
     return offsets
 
 

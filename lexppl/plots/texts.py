@@ -76,8 +76,8 @@ def highlighted_text(posterior: Posterior, row: Any, words: Sequence[str]) -> Hi
     if not 0 < len(words) <= entries:
         raise ValueError(f"words must be 1 to {entries}, an entry each; there are {len(words)}")
     values = means.values[:, place].mean(0, dtype=np.float64)[: len(words)]
-    found = row_interval(posterior, [place])
-    ends = None if found is None else found[0][:, 0]
+    interval = row_interval(posterior, [place])
+    ends = None if interval is None else interval[0][:, 0]
     most = kind.end(values)
     spans = [
         _span(word, value, None if ends is None else ends[:, entry], most, kind)

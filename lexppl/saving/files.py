@@ -141,7 +141,7 @@ def _of_module(module: Any) -> Any:
     try:
         return describe(module)
     except TypeError as error:
-        sites = {SITES: found} if (found := sites_in_order(module)) else {}
+        sites = {SITES: names} if (names := sites_in_order(module)) else {}
         return {"class": type(module).__name__, "why": str(error), **sites}
 
 
@@ -165,11 +165,11 @@ def refuse_sizes(config: Any, weights: Mapping[str, Tensor], name: str = "") -> 
     if isinstance(config, list):
         if name in SHAPES and all(type(side) is int for side in config):
             refuse_sizes(prod(config), weights, f"the product of {name}")
-        for one in config:
-            refuse_sizes(one, weights, name)
+        for part in config:
+            refuse_sizes(part, weights, name)
     if isinstance(config, dict):
-        for key, one in config.items():
-            refuse_sizes(one, weights, key)
+        for key, part in config.items():
+            refuse_sizes(part, weights, key)
 
 
 class _Bounded(TorchDispatchMode):
@@ -267,7 +267,7 @@ class _Saved:
     weights: Mapping[str, Tensor]
     allowed: Mapping[str, type[nn.Module]]
 
-    def module(self, kind: str, replicate: int, given: Any, program: Any = None) -> Any:
+    def module(self, kind: str, replicate: int, source: Any, program: Any = None) -> Any:
         """The model or guide of a replicate with its weights, or None where there is none."""
         tensors = own_tensors(f"{kind}.{replicate}.", self.weights)
         described = self.described.get(kind)
@@ -275,14 +275,14 @@ class _Saved:
             return None
         refused = partial(refused_by_name, self.path)
         keys = set(described) if isinstance(described, dict) else set()
-        built_by = given.func if isinstance(given, partial) else given
+        built_by = source.func if isinstance(source, partial) else source
         module: Any
         if isinstance(built_by, type) and issubclass(built_by, AutoGuide):
-            module = given(program)
-        elif isinstance(given, nn.Module):
-            module = copy.deepcopy(given)
-        elif given is not None:
-            module = ProgramFunction(given) if is_program(given) else with_module(given())
+            module = source(program)
+        elif isinstance(source, nn.Module):
+            module = copy.deepcopy(source)
+        elif source is not None:
+            module = ProgramFunction(source) if is_program(source) else with_module(source())
         elif described is None or "class" in keys:
             named = " ".join(str((described or {}).get("class", "module")).split())
             raise ValueError(
@@ -307,7 +307,7 @@ class _Saved:
             _put(module, tensors)
         except (RuntimeError, ValueError, TypeError, AttributeError) as error:
             reason = " ".join(str(error).split())
-            if given is not None:
+            if source is not None:
                 raise ValueError(
                     f"the weights in {self.path.parent} are not those of the {kind} that {kind}= "
                     f"gives: {reason}"
@@ -338,7 +338,7 @@ def _put(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
 
 def _set(module: nn.Module, path: str, name: str, value: Any) -> None:
     part = module.get_submodule(path)
-    for one in (vars(part).get(name), value):
-        if isinstance(one, bool) or not isinstance(one, int | float):
+    for number in (vars(part).get(name), value):
+        if isinstance(number, bool) or not isinstance(number, int | float):
             raise ValueError(f"{name!r} is no number of the part {path!r}")
     setattr(part, name, value)

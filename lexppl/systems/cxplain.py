@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from lexppl.argument_checks import refuse_not_finite, shaped
 from lexppl.configured import Configured
 from lexppl.effects import MASK_KIND, mask_particles
-from lexppl.inference import LossTerm, NestedIWAE, Stage, System, Unscored
+from lexppl.inference import LossTerm, NestedIWAE, Stage, System, TrainingOptions, Unscored
 from lexppl.models.architectures.base import Architecture, architecture_of
 from lexppl.models.black_box import BlackBox, black_box
 from lexppl.models.grouping import Grouping
@@ -110,7 +110,7 @@ def cxplain(
         "batch_size": 64,
         "learning_rate": 1e-4,
         "weight_decay": 0.0,
-        "patience": 12,
+        "training": TrainingOptions(patience=12),
     }
     return System(build, published)
 

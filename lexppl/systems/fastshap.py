@@ -128,8 +128,8 @@ class FastSHAP(Configured, PyroModule):
             explained = phi.take_along_dim(everything.argmax(-1)[:, None, None], 1).squeeze(1)
             with mask_particles():
                 # What is learned is learned from the game's values, not from the explained class.
-                given = dist.Delta(explained.detach(), event_dim=1)
-                pyro.sample("mask", given, infer={MASK_KIND: "attribution"})
+                law = dist.Delta(explained.detach(), event_dim=1)
+                pyro.sample("mask", law, infer={MASK_KIND: "attribution"})
                 if y is not None:
                     kernel = self._kept.like(x, self.entries, ShapleyKernel)
                     coalition = pyro.sample("coalition", kernel.expand((len(x),)))
@@ -150,13 +150,13 @@ class FastSHAP(Configured, PyroModule):
 
     def _numbers(self, distribution: Any) -> Tensor:
         outputs = distribution_targets(distribution).detach()
-        found = outputs.shape[-1] if lists_labels(distribution) else None
-        if found != self.classes:
+        labels = outputs.shape[-1] if lists_labels(distribution) else None
+        if labels != self.classes:
             raise ValueError(
-                f"the surrogate has {found or 'a response, no'} classes, and classes is "
+                f"the surrogate has {labels or 'a response, no'} classes, and classes is "
                 f"{self.classes}"
             )
-        return outputs.unsqueeze(-1) if found is None else outputs
+        return outputs.unsqueeze(-1) if labels is None else outputs
 
     def _attributions(self, x: Tensor, none: Tensor, everything: Tensor) -> Tensor:
         phi: Tensor = self.network(x).reshape(len(x), self.classes or 1, self.entries)
@@ -236,16 +236,16 @@ def fastshap(
     hides = constant_imputer(architecture.imputer() if imputer is None else imputer)
     if surrogate is not None and black_box is not None:
         raise ValueError("a surrogate is not fitted to a black box: give surrogate or black_box")
-    given = None if surrogate is None else frozen(surrogate)
+    fixed_game = None if surrogate is None else frozen(surrogate)
     teacher = None if black_box is None else frozen(black_box)
 
     def build() -> list[Stage]:
-        game: nn.Module = predictor_of(architecture, classes) if given is None else given
+        game: nn.Module = predictor_of(architecture, classes) if fixed_game is None else fixed_game
         network = architecture.selector((classes or 1) * entries)
         explainer = FastSHAP(network, game, entries, classes, hides, architecture.grouping)
         squares = NestedIWAE(1, samples=samples, estimator=Unscored())
         shapley = LossTerm(explainer, squares, learns=[network])
-        if given is not None:
+        if fixed_game is not None:
             return [Stage([shapley])]
         masks = RandomSelector(entries, sizes=[1.0] * (entries + 1))
         program: nn.Module = LEX(masks, hides, game, grouping=architecture.grouping)

@@ -63,7 +63,7 @@ class FitPlan:
     """Settings of a fit, defaults filled in; numbers are in nats.
 
     `conditional`: hidden features are drawn given the kept ones where columns depend. `rate_given`:
-    the learning rate replaces the method's own optimizer. `unit`:
+    the learning rate replaces the method's own optimizer. `penalty_given`: λ was stated. `unit`:
     :func:`lexppl.inference.entropy_unit` of y. `usual_penalty`: λ kept unless the rows speak
     against it. `penalties`: `(low, usual, high)` of a fit of a range of λ, None for one λ.
     `posterior`: of the weights; the selector is then linear.
@@ -92,6 +92,7 @@ class FitPlan:
     predictor_kind: str = NETWORK
     posterior: AskedPosterior | None = None
     conditional: bool = False
+    penalty_given: bool = False
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -103,6 +104,20 @@ class FitPlan:
             "penalty": self.penalties or (None if self.penalty == AUTO else self.penalty),
             "predictor_hidden": () if sampled else self.predictor_hidden,
         }
+
+    @property
+    def imputer_name(self) -> str:
+        """Name of the imputer, or of its class."""
+        return self.imputer if isinstance(self.imputer, str) else type(self.imputer).__name__
+
+    @property
+    def law(self) -> str:
+        """Distribution of the masks, in words."""
+        if self.k is not None:
+            return f"exactly {self.k} of the features in each row"
+        if self.penalty is None:
+            return "all features of a row, each to a share of its own"
+        return f"as many features as are worth {self.penalty:.3g} nats each"
 
     @property
     def path(self) -> tuple[float, ...]:
@@ -150,18 +165,18 @@ def plan_for(
     (range of λ: 3000, and 350 √(N / 1100) (G / 30)^2.5, factors at least 1). `in_folds`: each
     replicate leaves one part in R of the rows out.
     """
-    known, given = METHODS[method], check_settings(method, **settings)
-    k, penalty, imputer = (given.get(name) for name in ("k", "penalty", "imputer"))
+    known, checked = METHODS[method], check_settings(method, **settings)
+    k, penalty, imputer = (checked.get(name) for name in ("k", "penalty", "imputer"))
     every = k is None and penalty != 0 and chooses_penalty(method)
     every &= posterior is None and not one_penalty
-    learned = rows - rows / given.get("replicates", 1) * in_folds
+    learned = rows - rows / checked.get("replicates", 1) * in_folds
     few = rows < FEW_ROWS or (every and learned < MANY_ROWS)
-    kind = _predictor_kind(given.pop("predictor", NETWORK), imputer, regime)
+    kind = _predictor_kind(checked.pop("predictor", NETWORK), imputer, regime)
     usual = "gap" if kind == TREES else usual_imputer(known)
     if posterior is not None and posterior.inference is not None:
         # So that the likelihood is a finite sum over masks.
         usual = "constant"
-    size = _batch_size(given.pop("batch_size", None), rows, every)
+    size = _batch_size(checked.pop("batch_size", None), rows, every)
     unit = finite_float("unit", unit, above=0.0) if known.takes("unit") else 1.0
     noisy = 1.0 if regime.post_hoc else max(1.0, math.sqrt(NOISE_BITS / (learned * unit)))
     usual_penalty = PENALTY * unit * noisy
@@ -177,7 +192,7 @@ def plan_for(
         "learning_rate": EVERY_PENALTY_RATE if every else LEARNING_RATE,
         "replicates": 1,
         "seed": 0,
-        **given,
+        **checked,
         "k": kept_entries(method, k, entries),
         "penalty": penalty,
     }
@@ -186,7 +201,7 @@ def plan_for(
     return FitPlan(
         method=method,
         batch_size=size,
-        rate_given="learning_rate" in given,
+        rate_given="learning_rate" in checked,
         regime=regime,
         # Of F predictors a row's loss is 1/F of each one's: the same decay weighs F times as much.
         weight_decay=decay * unit * 2.0 / max(2, values["folds"] or 0),
@@ -196,15 +211,16 @@ def plan_for(
         predictor_kind=kind,
         posterior=posterior,
         conditional=posterior is None and imputer is None and usual == "marginal",
+        penalty_given=checked.get("penalty") is not None,
         **values,
     )
 
 
-def _batch_size(given: int | None, rows: int, every: bool) -> int:
+def _batch_size(asked: int | None, rows: int, every: bool) -> int:
     """Rows of a batch; one more where the last batch would have a single row, which batch norm
     refuses."""
     largest = EVERY_PENALTY_BATCH if every else LARGEST_BATCH
-    size = min(given or math.ceil(min(largest, rows / BATCHES_AN_EPOCH)), rows)
+    size = min(asked or math.ceil(min(largest, rows / BATCHES_AN_EPOCH)), rows)
     while rows % size == 1 % size and size < rows:
         size += 1
     return size
@@ -254,6 +270,6 @@ def kept_entries(method: str, k: int | None, entries: int) -> int | None:
 
 def _range(usual: float, penalty: Any, entries: int) -> tuple[float, float, float]:
     """Ends and middle of the range of λ, which includes a given λ."""
-    given = usual if penalty == AUTO else float(penalty)
+    asked = usual if penalty == AUTO else float(penalty)
     lowest = PATH[0] * usual * min(1.0, PATH_ENTRIES / entries) ** 2
-    return min(lowest, given), usual, max(PATH[-1] * usual, given)
+    return min(lowest, asked), usual, max(PATH[-1] * usual, asked)

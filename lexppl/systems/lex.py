@@ -141,15 +141,15 @@ def lex(
             that is not above 0; labels of another name, or averaged ones of a real response or
             beside an objective.
     """
-    given = dict(locals())
+    settings = dict(locals())
 
     def at_rows(
         rows: TensorRows, counts: Tensor | None, arguments: Mapping[str, Any]
     ) -> tuple[System, Mapping[str, Any]]:
         x, y = (column.flatten(0, rows.row_dim) for column in rows.columns[:2])
         counts = None if rows.by_replicate else counts
-        chosen: dict[str, Any] = {**given, "unit": unit}
-        if classes is not None and given["unit"] is None:
+        chosen: dict[str, Any] = {**settings, "unit": unit}
+        if classes is not None and settings["unit"] is None:
             chosen["unit"] = entropy_unit(y, classes, counts)
         is_table = x.shape[1:] == (features,) and x.is_floating_point() and len(x) > 1
         if not is_table or prior is not None:

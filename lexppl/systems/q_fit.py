@@ -91,8 +91,8 @@ class GlobalImportance(Configured, PyroModule):
             importance = pyro.sample("importance", prior)
         with pyro.plate("data", len(x), dim=-1), mask_particles():
             # An estimator at the mean moves the importance itself.
-            given = dist.Delta(importance.expand(len(x), -1), event_dim=1)
-            mask = pyro.sample("mask", given, infer={MASK_KIND: "share"})
+            law = dist.Delta(importance.expand(len(x), -1), event_dim=1)
+            mask = pyro.sample("mask", law, infer={MASK_KIND: "share"})
             keep = mask if self.grouping is None else self.grouping(mask)
             with imputation_particles():
                 x_imputed = pyro.sample("x_imputed", self.imputer(x, keep))
@@ -196,14 +196,14 @@ def q_fit(
     kl_weight = finite_float("kl_weight", kl_weight, above=0.0)
     one_of((None, "normalisation"), "adapt", adapt)
     hold = frozen if adapt is None else adapted_normalisation
-    given = hold(black_box)
+    held = hold(black_box)
     usual = LOCAL_SAMPLES if scope == "local" else 1
     drawn = usual if samples is None else int_at_least("samples", samples)
 
     def build_global() -> list[Stage]:
         model = GlobalImportance(
             entries,
-            copy.deepcopy(given),
+            copy.deepcopy(held),
             concentration,
             kl_weight,
             architecture.imputer(),
@@ -218,7 +218,7 @@ def q_fit(
         model = LEX(
             DirichletSelector(architecture.selector(entries)),
             architecture.imputer(),
-            copy.deepcopy(given),
+            copy.deepcopy(held),
             [KLPenalty(kl_weight, concentration)],
             architecture.grouping,
         )

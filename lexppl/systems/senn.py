@@ -112,8 +112,8 @@ class SENN(Configured, PyroModule):
                 explained = summed.index_add(-1, self.grouping.index, explained)
             with mask_particles():
                 # The attribution is read off; what is learned is learned from y.
-                given = dist.Delta(explained.detach(), event_dim=1)
-                pyro.sample("mask", given, infer={MASK_KIND: "attribution"})
+                law = dist.Delta(explained.detach(), event_dim=1)
+                pyro.sample("mask", law, infer={MASK_KIND: "attribution"})
                 if y is not None and self.robustness > 0.0:
                     penalty("robustness", self.robustness * self.unsteadiness(x))
                 with imputation_particles():

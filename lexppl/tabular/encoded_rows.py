@@ -21,6 +21,7 @@ from lexppl.data import Dataset, TableEncoding
 from lexppl.data.cells import kind_of, level_of, missing_in
 from lexppl.data.columns import IndicatorColumn
 from lexppl.data.stratification import some_of_each
+from lexppl.evaluation.feature_groups import FeatureGroups
 from lexppl.evaluation.folds import Folds
 from lexppl.models import Grouping, Likelihood, StudentTLikelihood, regime_targets
 from lexppl.models.likelihoods import response_likelihood
@@ -69,9 +70,15 @@ def grouping_of(encoding: TableEncoding, groups: Sequence[Any] | None) -> Groupi
         >>> grouping_of(encoding, ["size", "size"]).names
         ('size',)
     """
-    markers = markers_in(encoding)
+    return grouping_of_values(*feature_entries(encoding, groups), markers_in(encoding))
+
+
+def feature_entries(
+    encoding: TableEncoding, groups: Sequence[Any] | None
+) -> tuple[Sequence[int], Sequence[str]]:
+    """The mask entry of each feature, of markers too, and the names of the entries."""
     if groups is None:
-        return grouping_of_values(encoding.groups, encoding.entry_names, markers)
+        return encoding.groups, encoding.entry_names
     known = encoding.table_columns
     columns = len(known)
     if isinstance(groups, str) or not hasattr(groups, "__len__") or len(groups) != columns:
@@ -83,7 +90,25 @@ def grouping_of(encoding: TableEncoding, groups: Sequence[Any] | None) -> Groupi
     names = [given.get(column.name, column.name) for column in encoding.columns]
     entries = list(dict.fromkeys(names))
     place = [entries.index(name) for name in names]
-    return grouping_of_values([place[column] for column in encoding.groups], entries, markers)
+    return [place[column] for column in encoding.groups], entries
+
+
+def encoded_data(
+    encoding: TableEncoding, groups: Sequence[Any] | None, x: Tensor, y: Tensor, name: str = "data"
+) -> Dataset:
+    """Encoded rows of a table as a data set, with `groups` as :func:`grouping_of` takes them."""
+    entries, names = feature_entries(encoding, groups)
+    target, classes = encoding.target.label, encoding.target.class_names
+    columns = encoding.feature_names, tuple(entries), tuple(names), target, classes
+    return Dataset(x, y, *columns, name=name, encoding=encoding, is_part=True)
+
+
+def judged_groups(data: Dataset, named: Mapping[str, Sequence[str]] | None = None) -> FeatureGroups:
+    """The groups of features that gains are of: those named, or those that depend on each other."""
+    if named is not None:
+        return FeatureGroups.named(named, data.entry_names)
+    markers = markers_in(data.encoding)
+    return FeatureGroups.dependent(data.x, data.groups, data.entry_names, markers=markers)
 
 
 def entries_of_columns(encoding: TableEncoding, grouping: Grouping) -> NDArray[np.int64]:

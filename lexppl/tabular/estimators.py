@@ -21,11 +21,10 @@ from lexppl.argument_checks import fraction, int_at_least, int_between
 from lexppl.arviz_compatibility import Posterior, group_names, group_of, like
 from lexppl.choices.methods import DEFAULT_METHOD, METHODS
 from lexppl.choices.settings import AUTO, SETTINGS, Regime, check_settings, chooses_penalty
-from lexppl.data import Dataset, TableEncoding
+from lexppl.data import TableEncoding
 from lexppl.data.encoding import TargetColumn
 from lexppl.data.stratification import training_and_validation
 from lexppl.evaluation import (
-    FeatureGroups,
     importance,
     interaction_table,
     revealed_predictions,
@@ -43,8 +42,10 @@ from lexppl.tabular.encoded_rows import (
     EncodedRows,
     as_counts,
     checked_weights,
+    encoded_data,
     entries_of_columns,
     grouping_of,
+    judged_groups,
     markers_in,
     with_class_weights,
 )
@@ -173,6 +174,7 @@ class TableExplainer(_Fitted, SelectsColumns, ReadsTables, ABC):
         self._column_entries = entries_of_columns(self.encoding_, grouping)
         self.penalty_ = fitted.penalty
         self.penalty_path_ = None if fitted.path is None else fitted.path.table
+        self._fitted_rows = (fitted, frame, x, y, train, valid) * (weights is None and box is None)
         self._seed = seed
         sizes = np.abs(self._importances_of(x.double()))
         self.feature_importances_ = np.average(sizes, axis=0, weights=weights)
@@ -205,7 +207,7 @@ class TableExplainer(_Fitted, SelectsColumns, ReadsTables, ABC):
             *observed,
             draws=draws,
             seed=self._seed,
-            row_names=_row_names(X),
+            coords=_row_names(X),
             penalty=penalty,
         )
         if self.groups is None:
@@ -292,18 +294,8 @@ class TableExplainer(_Fitted, SelectsColumns, ReadsTables, ABC):
             x, target, by_row, weights = _taken(weights > 0, x, target, by_row, weights)
         weights = as_counts(weights)
         weight = None if weights is None else torch.from_numpy(weights).to(x.dtype)
-        grouping = grouping_of(self.encoding_, self.groups)
-        if groups is None:
-            index, markers = grouping.index.tolist(), markers_in(self.encoding_)
-            judged = FeatureGroups.dependent(x, index, grouping.names, markers=markers)
-        else:
-            judged = FeatureGroups.named(groups, grouping.names)
-        data = Dataset(
-            *(x, target, self.encoding_.feature_names, tuple(grouping.index.tolist())),
-            *(grouping.names, TARGET, self.encoding_.target.class_names),
-            is_part=True,
-        )
-        gains = importance(data, groups=judged, weight=weight, seed=seed)
+        data = encoded_data(self.encoding_, self.groups, x, target)
+        gains = importance(data, groups=judged_groups(data, groups), weight=weight, seed=seed)
         if feature is not None:
             return interaction_table(gains, feature, by_row)
         return gains.group_table(fdr) if by == "group" else gains.feature_table(fdr)
@@ -337,7 +329,7 @@ class TableExplainer(_Fitted, SelectsColumns, ReadsTables, ABC):
         return self._importances_of(self._encoded(X, torch.float64), penalty)
 
     def __getstate__(self) -> dict[str, Any]:
-        state: dict[str, Any] = dict(super().__getstate__())
+        state: dict[str, Any] = {**super().__getstate__(), "_fitted_rows": ()}
         if "result_" in state:
             state["result_"] = replace(state["result_"], modules=[])
         return state
@@ -412,11 +404,11 @@ def _taken(rows: NDArray[np.bool_], *parts: Any) -> tuple[Any, ...]:
     return tuple(None if part is None else part[rows] for part in parts)
 
 
-def _row_names(X: Any) -> list[Any] | None:
-    """The index of a data frame, where it is unique."""
+def _row_names(X: Any) -> dict[str, list[Any]] | None:
+    """The index of a data frame, where it is unique, as `coords` of `explain`."""
     if not isinstance(X, pd.DataFrame) or not X.index.map(str).is_unique:
         return None
-    return list(X.index)
+    return {"row": list(X.index)}
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

@@ -22,7 +22,7 @@ from lexppl.evaluation.evalx import EvalX, FittedPredictor
 from lexppl.evaluation.folds import Folds, judged
 from lexppl.evaluation.importance import LEAST_FOUND
 from lexppl.evaluation.prediction import more_by_errors, predictive, predictive_log_likelihood
-from lexppl.inference import Checkpoints, FitResult, ReplicateData
+from lexppl.inference import Checkpoints, FitResult, ReplicateData, TrainingOptions
 from lexppl.inference.contexts import seeded
 from lexppl.inference.training.watch import Progress
 from lexppl.models import (
@@ -81,12 +81,11 @@ def fit_judge(
         batch_size=plan.batch_size,
         learning_rate=plan.learning_rate if folds is None else plan.schedule,
         weight_decay=plan.weight_decay if folds is None else plan.weight_decay / plan.unit**2,
-        patience=50 if folds is None else None,
         row_weights=None if folds is None else folds.weights,
         seed=plan.seed,
         progress=progress,
         sample_weight=rows.weights,
-        compile="graph",
+        training=TrainingOptions(patience=50 if folds is None else None, compile="graph"),
         checkpoint=checkpoint,
     )
 
@@ -117,8 +116,7 @@ def fit_full_predictor(
         epochs=plan.epochs,
         batch_size=plan.batch_size,
         learning_rate=plan.schedule,
-        patience=None,
-        compile="graph",
+        training=TrainingOptions(compile="graph"),
         seed=plan.seed,
         progress=progress,
         sample_weight=rows.weights,

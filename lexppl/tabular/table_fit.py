@@ -21,7 +21,14 @@ from lexppl.evaluation import penalty_path, plateau
 from lexppl.evaluation.evalx import FittedPredictor
 from lexppl.evaluation.penalty_path import HASTY_ROWS, PenaltyPath
 from lexppl.evaluation.prediction import BehindWarning
-from lexppl.inference import Checkpoints, CollapseWarning, FitResult, System, fit
+from lexppl.inference import (
+    Checkpoints,
+    CollapseWarning,
+    FitResult,
+    System,
+    TrainingOptions,
+    fit,
+)
 from lexppl.inference.contexts import program_settings, seeded
 from lexppl.inference.training.checkpoint import below
 from lexppl.inference.training.diagnostics import (
@@ -88,12 +95,11 @@ class TableFit(Summarised):
     def summarised(self) -> Summary:
         """Heading and settings of the fit."""
         plan, of_fit = self.plan, self.result.summarised()
-        imputer = plan.imputer if isinstance(plan.imputer, str) else type(plan.imputer).__name__
         path = "" if self.path is None else f" of a path of {len(self.path.table)}"
         settings = [
             None if plan.k is None else f"k={plan.k}",
             None if self.penalty is None else f"penalty={self.penalty:.4g}{path}",
-            f"imputer {imputer}",
+            f"imputer {plan.imputer_name}",
             f"predictor {plan.predictor_kind}",
         ]
         heading = of_fit.heading.replace("FitResult", f"TableFit by {plan.method}", 1)
@@ -204,7 +210,7 @@ def _fitted(
         "seed": plan.seed,
         "checkpoint": below(checkpoint, "explainer"),
         "progress": progress,
-        "compile": "graph" if several else False,
+        "training": TrainingOptions(compile="graph" if several else False),
     }
     if plan.posterior is not None:
         posterior, chains = plan.posterior, plan.replicates
@@ -224,7 +230,8 @@ def _fitted(
             warnings.filterwarnings("ignore", ".* is not compiled")
         calls = () if watch is None else watch(rows.train)
         systems = _limited([system] * plan.replicates, left_out)
-        result = fit(systems, rows.train, callbacks=calls, **training)
+        watched = {"training": replace(training["training"], callbacks=calls)}
+        result = fit(systems, rows.train, **{**training, **watched})
         reference = _reference(plan, rows, result, full, progress, checkpoint)
         fitted = _at_penalty(TableFit(plan, result), rows, reference)
         if reference is not None and _goes_on(fitted, rows, reference):

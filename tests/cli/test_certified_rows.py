@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from lexppl.choices.files import OUTPUTS
 from lexppl.cli import main
-from lexppl.cli.terminal import OUTPUTS
 from tests.cli.tables import page_of
 
 RUN = ["--epochs", "40", "--replicates", "2", "--draws", "3", "--quiet", "--drop-constant"]

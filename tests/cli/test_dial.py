@@ -10,11 +10,11 @@ import pytest
 import torch
 
 import lexppl
-from lexppl.cli.results.scores import PREDICTED_MASKS
 from lexppl.data import TableEncoding
 from lexppl.data.divided_table import divided_frame
 from lexppl.evaluation.prediction import predictive
 from lexppl.explanation import explain, mask_means
+from lexppl.report.results.scores import PREDICTED_MASKS
 from tests.cli.accessibility import keyboard
 from tests.cli.tables import explained, numbers, page_of, people
 
@@ -181,7 +181,7 @@ def test_groups_are_read_also_where_their_gains_are_not_known(tmp_path, monkeypa
     def unknown(*_):
         raise FloatingPointError("a gain is not finite")
 
-    monkeypatch.setattr("lexppl.cli.explain_table.TableRun.gains", unknown)
+    monkeypatch.setattr("lexppl.report.report.Report.gains", unknown)
     frame = people()
     frame.insert(0, "years", frame["age"] + 0.01)
     words = ["--epochs", "20", "--replicates", "2", "--draws", "3", "--quiet"]
@@ -207,6 +207,6 @@ def test_a_response_is_in_its_own_units(tmp_path, capsys):
 
 
 def test_a_fit_of_one_penalty_has_no_dial_and_looks_at_no_other(tmp_path, monkeypatch):
-    monkeypatch.setattr("lexppl.cli.explain_table.at_each_penalty", None)
+    monkeypatch.setattr("lexppl.report.report.at_each_penalty", None)
     words = ["--epochs", "2", "--replicates", "2", "--draws", "3", "--quiet", "--penalty", "0.02"]
     assert 'id="dial-at"' not in page_of(explained(tmp_path, *words))

@@ -7,13 +7,13 @@ import torch
 from torch import nn
 
 from lexppl.cli import main
-from lexppl.cli.results.encoded_choice import LEAST_ROWS, QUESTION, EncodedChoice, encoded_choice
-from lexppl.cli.results.gains import FittedTable
 from lexppl.data.divided_table import divided_frame
 from lexppl.evaluation.encode_meter import EncodeMeter
 from lexppl.evaluation.feature_groups import FeatureGroups
 from lexppl.evaluation.prediction import LEAST_RARE
 from lexppl.models import BernoulliSelector
+from lexppl.report.results.encoded_choice import LEAST_ROWS, QUESTION, EncodedChoice, encoded_choice
+from lexppl.report.results.gains import FittedTable
 from lexppl.systems.fit_plan import plan_for
 from lexppl.tabular.encoded_rows import EncodedRows
 from lexppl.tabular.table_fit import fit_table
@@ -87,11 +87,11 @@ def table():
 def asked(table, network=None):
     plan = plan_for(900, 4, epochs=1, replicates=2, penalty=0.02, hidden=(8,))
     rows = EncodedRows.of(table.data, table.train_rows, table.valid_rows)
-    result = fit_table(plan, rows).result
+    fit = fit_table(plan, rows)
     if network is not None:
-        result.models[result.best].selector = BernoulliSelector(network)
+        fit.result.models[fit.result.best].selector = BernoulliSelector(network)
     groups = FeatureGroups.alone(table.data.entry_names)
-    return encoded_choice(FittedTable(result, plan, table, groups, None, None, seed=0))
+    return encoded_choice(FittedTable(fit, table, groups))
 
 
 @pytest.mark.complete

@@ -232,7 +232,7 @@ def test_too_few_rows_of_a_class_to_validate_on(tmp_path, capsys):
     out = explained(tmp_path, "--test-share", "0.2", *QUICK, frame=frame)
     captured = capsys.readouterr()
     assert "72 rows to fit on, 0 to choose the best epoch on, 18 held out" in captured.out
-    assert "too few rows of each class to set any apart" in captured.err
+    assert "there are too few rows of each class" in captured.err
     # 2 rows of 72: three of 74 where each class has one more.
     entropy = -(3 / 74 * np.log(3 / 74) + 71 / 74 * np.log(71 / 74)) / np.log(2.0)
     assert f"not chosen from the data: it is {0.02 * entropy:.3g} nats" in captured.err
@@ -241,7 +241,7 @@ def test_too_few_rows_of_a_class_to_validate_on(tmp_path, capsys):
 
 @pytest.mark.complete
 def test_synthetic_set_needs_no_encoding(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("lexppl.cli.explain_table.EXPLAINED_ROWS", 20)
+    monkeypatch.setattr("lexppl.report.report.EXPLAINED_ROWS", 20)
     words = ["--epochs", "1", "--replicates", "1", "--draws", "3", "--quiet"]
     printed = run(capsys, "explain", "Syn1", "--out", tmp_path / "r", *words)
     assert "encoding.json" not in printed

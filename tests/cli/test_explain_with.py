@@ -6,8 +6,8 @@ import pytest
 
 import lexppl
 from lexppl.arviz_compatibility import group_of
+from lexppl.choices.files import ENCODING, EXPLAINER
 from lexppl.cli.program import main
-from lexppl.cli.terminal import ENCODING, EXPLAINER
 from lexppl.data import TableEncoding, read_table
 from lexppl.data.divided_table import DividedTable, divided_frame
 from lexppl.data.files import read_frame

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from lexppl.cli.results.first_answer import FirstAnswer, first_answer, ranking_line, time_to_go
+from lexppl.cli.first_answer import FirstAnswer, first_answer, ranking_line, time_to_go
 from lexppl.data import load
 from lexppl.evaluation.feature_groups import FeatureGroups
 from lexppl.systems.fit_plan import plan_for

@@ -8,11 +8,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lexppl.cli.report.sentences import FirstScreen, _of_words
-from lexppl.cli.results.scores import BASE, EXPLAINER, FULL, ScoreRow
-from lexppl.cli.results.words import WordFindings
 from lexppl.explanation.reading.modes import Alternative
 from lexppl.explanation.reading.sentences import ReadGroup, groups_read, html, plain, share_of
+from lexppl.report.results.scores import BASE, EXPLAINER, FULL, Judgement, ScoreRow
+from lexppl.report.results.words import WordFindings
+from lexppl.report.sentences import FirstScreen, _of_words
 
 
 def scored(who, size, right, rows=200, name="accuracy", wrong=None):
@@ -28,7 +28,8 @@ def labels(own=0.9, full=0.92, base=0.6):
 def screen(groups, scores=None, **options):
     kept = {"features": 10, "rows": 200, "fits": 5, "in_folds": True, "base": "no", **options}
     kept.setdefault("rate", "of such findings at most 10 in 100 are expected to be chance")
-    return FirstScreen("y", groups, scores=labels() if scores is None else scores, **kept)
+    judgement = Judgement(labels() if scores is None else scores)
+    return FirstScreen("y", groups, judgement=judgement, **kept)
 
 
 def group(name, kept=0.9, found=True, members=None, agreement=0.9, **options):
@@ -240,7 +241,7 @@ def words_screen(lines, tested=30, covered=0.85, right=0.95):
     table = pd.DataFrame(lines, columns=columns).set_index("word")
     words = WordFindings(table, 400, tested, covered, right)
     options = {"base": "good", "row": "text", "entries": "words", "first": "A text keeps 2."}
-    before = FirstScreen("verdict", (), 20, 80, 2, scores=labels(), **options)
+    before = FirstScreen("verdict", (), 20, 80, 2, judgement=Judgement(labels()), **options)
     return [plain(answer) for _, answer in _of_words(before, words).answers()]
 
 

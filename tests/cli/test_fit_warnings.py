@@ -6,7 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lexppl.cli.fit_warnings import (
+from lexppl.data.divided_table import divided_frame
+from lexppl.evaluation.prediction import BaseRateGain
+from lexppl.report.fit_warnings import (
     collapse_messages,
     early_message,
     fidelity_message,
@@ -14,8 +16,6 @@ from lexppl.cli.fit_warnings import (
     path_message,
     table_warnings,
 )
-from lexppl.data.divided_table import divided_frame
-from lexppl.evaluation.prediction import BaseRateGain
 from tests.cli.tables import explained
 
 LEARNED = BaseRateGain(0.2, 0.02, 100)

@@ -10,8 +10,9 @@ import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
 
-from lexppl.cli import explain_table, main
+from lexppl.cli import main
 from lexppl.evaluation import Folds, importance
+from lexppl.report import report
 from tests.cli.tables import explained, numbers, page_of, people, written
 
 QUICK = ["--epochs", "3", "--replicates", "2", "--draws", "5", "--quiet"]
@@ -76,13 +77,13 @@ def test_what_matters_is_found_and_noise_is_not(learned):
 
 def noted(patch):
     """What the gains of runs to come will be computed from."""
-    seen, judge_gains = {}, explain_table.judge_gains
+    seen, judge_gains = {}, report.judge_gains
 
     def noting(table, *rest):
         seen.update(table=table, found=judge_gains(table, *rest))
         return seen["found"]
 
-    patch.setattr(explain_table, "judge_gains", noting)
+    patch.setattr(report, "judge_gains", noting)
     return seen
 
 
@@ -97,7 +98,7 @@ def told_run(factory, frame, *words, **limits):
     folder, printed = factory.mktemp("run"), []
     with pytest.MonkeyPatch.context() as patch:
         for name, value in limits.items():
-            patch.setattr(f"lexppl.cli.results.gains.{name}", value)
+            patch.setattr(f"lexppl.report.results.gains.{name}", value)
         patch.setattr("builtins.print", lambda *said, **_: printed.append(" ".join(said)))
         judged = noted(patch)
         table, _ = ran(folder / "r", written(frame, folder), *FIXED, *words)
@@ -260,13 +261,13 @@ def test_interrupted_gains_leave_the_rest(tmp_path, capsys, monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("lexppl.cli.explain_table.judge_gains", interrupted)
+    monkeypatch.setattr("lexppl.report.report.judge_gains", interrupted)
     explained(tmp_path, *FIXED, code=130)
     captured = capsys.readouterr()
     assert "the gains were interrupted" in captured.err
     assert "EVAL-X" in captured.out and "Ranked features: the probability" in captured.out
     # A second Ctrl-C ends with the model alone.
-    monkeypatch.setattr("lexppl.cli.explain_table.details_of", interrupted)
+    monkeypatch.setattr("lexppl.report.report.details_of", interrupted)
     out = explained(tmp_path, *FIXED, "--overwrite", code=130)
     assert sorted(p.name for p in out.iterdir()) == ["encoding.json", "explainer"]
 
@@ -276,7 +277,7 @@ def test_gains_that_are_no_numbers_leave_the_rest(tmp_path, capsys, monkeypatch)
     def fails(*_, **__):
         raise FloatingPointError("log p(y | x̃) is NaN in 3 of 18 rows")
 
-    monkeypatch.setattr("lexppl.cli.explain_table.judge_gains", fails)
+    monkeypatch.setattr("lexppl.report.report.judge_gains", fails)
     out = explained(tmp_path, *FIXED)
     captured = capsys.readouterr()
     assert "gains are not known: log p(y | x̃) is NaN in 3 of 18 rows" in captured.err

@@ -4,6 +4,7 @@ import base64
 import html
 import io
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,18 +12,18 @@ from markupsafe import Markup
 from matplotlib.image import imread
 
 from lexppl.arviz_compatibility import group_of, posterior_of
-from lexppl.cli.report.data import MOST_CLASSES, shown_rows
-from lexppl.cli.report.image_text_parts import (
+from lexppl.explanation.reading.rows import RowOutcome
+from lexppl.plots.images import as_colours, tinted
+from lexppl.plots.texts import STRONGEST
+from lexppl.report.data import MOST_CLASSES, shown_rows
+from lexppl.report.image_text_parts import (
     LARGEST,
     image_parts,
     png_uri,
     text_parts,
     tile,
 )
-from lexppl.cli.report.page import HEAD, rendered
-from lexppl.explanation.reading.rows import RowOutcome
-from lexppl.plots.images import as_colours, tinted
-from lexppl.plots.texts import STRONGEST
+from lexppl.report.page import HEAD, rendered
 from tests.cli.accessibility import LIGHT, checked
 from tests.plots.image_posteriors import image_posterior
 from tests.plots.test_plots import random_posterior
@@ -38,8 +39,11 @@ ABOUT = "</style></head><body><main><h1>{}</h1>{}"
 
 def page_of(part, title):
     part = Markup(ABOUT).format(title, part)
-    about = {"row": "row", "distribution": "reads", "selects": False, "replicates": 1}
-    page = rendered(*PAGE, version="0", title=title, part=part, entries="entries", **about)
+    plan = SimpleNamespace(replicates=1)
+    source = SimpleNamespace(data=SimpleNamespace(rows="row"))
+    about = {"distribution": "reads", "plan": plan, "entries": "entries", "source": source}
+    report = SimpleNamespace(kind=SimpleNamespace(name="share"), **about)
+    page = rendered(*PAGE, version="0", title=title, part=part, report=report)
     return f"{page}</main></body></html>"
 
 

@@ -17,14 +17,14 @@ from lexppl.cli import main
 from lexppl.cli.image_text_rows import left_out, read_texts
 from lexppl.cli.options.checks import IMAGES, TABLE, TEXTS, kind_of_data
 from lexppl.cli.program import parse
-from lexppl.cli.report.data import KeptSize
-from lexppl.cli.results.words import UNKNOWN_WORDS, found_words, word_table
 from lexppl.data import Vocabulary, divided_folder, encoded_texts, texts_of
 from lexppl.evaluation import imputation, predictive
 from lexppl.explanation import explain, mask_means
 from lexppl.explanation.reading.images import image_geometry
 from lexppl.models import Grouping
 from lexppl.models.imputers import imputer_of
+from lexppl.report.data import KeptSize
+from lexppl.report.results.words import UNKNOWN_WORDS, found_words, word_table
 from tests import needs
 from tests.cli.accessibility import DARK, LIGHT, checked
 from tests.cli.shaped import TELLING, folder_of_images, folder_of_shapes, table_of_texts

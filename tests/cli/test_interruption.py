@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 
 from lexppl import load
-from lexppl.cli import explain_command, explain_table, main
+from lexppl.cli import main
 from lexppl.cli.terminal import deferred_interrupts
 from lexppl.data import TableEncoding
 from lexppl.explanation import explain
 from lexppl.explanation.reading.masks import masks_of
 from lexppl.inference import FitResult
 from lexppl.inference.training.loop import TrainingLoop
+from lexppl.report import page, report, sections
 from tests.cli.tables import explained, people, written
 
 QUICK = ["--epochs", "6", "--replicates", "2", "--draws", "5", "--quiet"]
@@ -102,10 +103,10 @@ def test_a_first_epoch_that_is_cut_short_is_written(tmp_path, monkeypatch, capsy
 @pytest.mark.parametrize(
     ("owner", "name"),
     [
-        (explain_table, "judge_learning"),
-        (explain_command.ExplainRun, "posterior"),
-        (explain_command, "save_posterior"),
-        (explain_command, "write_report"),
+        (report, "judge_learning"),
+        (report.Report, "posterior"),
+        (sections, "save_posterior"),
+        (page, "write_report"),
     ],
 )
 def test_the_model_is_written_first(owner, name, tmp_path, monkeypatch, capsys):
@@ -124,7 +125,7 @@ def test_a_failure_after_the_fit_leaves_the_model(tmp_path, monkeypatch, capsys)
     def fails(*_):
         raise ValueError("no such colour")
 
-    monkeypatch.setattr("lexppl.cli.explain_command.write_report", fails)
+    monkeypatch.setattr("lexppl.report.page.write_report", fails)
     out = explained(tmp_path, *QUICK, "--penalty", "0.02", code=1)
     told = capsys.readouterr().err.splitlines()[-2:]
     assert told[0].startswith("lexppl: not all was done:")

@@ -31,7 +31,7 @@ def table(tmp_path, monkeypatch):
     monkeypatch.setattr(global_posterior, "CHAIN", 6)
     monkeypatch.setattr(global_posterior, "NUTS", partial(NUTS, max_tree_depth=3))
     # Of a posterior each mask is a run of the program.
-    monkeypatch.setattr("lexppl.cli.results.single_rows.ROW_MASKS", 4)
+    monkeypatch.setattr("lexppl.report.results.single_rows.ROW_MASKS", 4)
     monkeypatch.setattr(sys.modules["lexppl.systems.fit_plan"], "MOST_EPOCHS", 2)
     monkeypatch.chdir(tmp_path)
     return tmp_path / "table.csv"

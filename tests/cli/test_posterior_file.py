@@ -9,8 +9,8 @@ import pytest
 
 from lexppl.arviz_compatibility import group_names, group_of
 from lexppl.cli import main
-from lexppl.cli.results.scores import Judgement
-from lexppl.cli.results.single_rows import Details
+from lexppl.report.results.scores import Judgement
+from lexppl.report.results.single_rows import Details
 from tests.cli.tables import numbers, people, written
 
 QUICK = ["--epochs", "3", "--replicates", "2", "--draws", "30", "--quiet"]
@@ -66,13 +66,11 @@ except ImportError:
 
 @pytest.fixture
 def no_report(monkeypatch):
-    monkeypatch.setattr("lexppl.cli.explain_command.write_report", lambda *_: None)
-    monkeypatch.setattr(
-        "lexppl.cli.explain_command.ExplainRun.judged", lambda *_: (Judgement(()), None)
-    )
+    monkeypatch.setattr("lexppl.report.page.write_report", lambda *_: None)
+    monkeypatch.setattr("lexppl.report.report.Report.judged", lambda *_: (Judgement(()), None))
     monkeypatch.setattr("lexppl.cli.explain_command.print_report", lambda *_: None)
-    monkeypatch.setattr("lexppl.cli.explain_table.TableRun.gains", lambda *_: None)
-    monkeypatch.setattr("lexppl.cli.explain_table.TableRun._details", lambda *_: Details())
+    monkeypatch.setattr("lexppl.report.report.Report.gains", lambda *_: None)
+    monkeypatch.setattr("lexppl.report.report.Report._details", lambda *_: Details())
 
 
 @pytest.mark.complete

@@ -239,7 +239,7 @@ def interrupted(*_, **__):
 
 
 def test_an_interruption_of_the_closer_look_leaves_the_rest(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("lexppl.cli.explain_table.details_of", interrupted)
+    monkeypatch.setattr("lexppl.report.report.details_of", interrupted)
     out = explained(tmp_path, *QUICK, code=130)
     assert "single rows and directions were interrupted" in capsys.readouterr().err
     page = page_of(out)
@@ -252,7 +252,7 @@ def test_directions_that_are_no_numbers_leave_the_rows(tmp_path, capsys, monkeyp
     def fails(*_, **__):
         raise FloatingPointError("some log-odds are not finite")
 
-    monkeypatch.setattr("lexppl.cli.results.single_rows.feature_effects", fails)
+    monkeypatch.setattr("lexppl.report.results.single_rows.feature_effects", fails)
     out = explained(tmp_path, *QUICK)
     assert "directions are not known: some log-odds" in capsys.readouterr().err
     assert (out / "rows.csv").exists() and not (out / "directions.csv").exists()
@@ -261,8 +261,8 @@ def test_directions_that_are_no_numbers_leave_the_rows(tmp_path, capsys, monkeyp
 
 @pytest.mark.complete
 def test_directions_cost_no_more_than_said(tmp_path, monkeypatch):
-    monkeypatch.setattr("lexppl.cli.results.single_rows.EVALUATIONS", 2 * 8 * 5 * 7)
-    monkeypatch.setattr("lexppl.cli.results.single_rows.LEAST_ROWS", 3)
+    monkeypatch.setattr("lexppl.report.results.single_rows.EVALUATIONS", 2 * 8 * 5 * 7)
+    monkeypatch.setattr("lexppl.report.results.single_rows.LEAST_ROWS", 3)
     table = pd.read_csv(explained(tmp_path, *QUICK) / "directions.csv")
     # Seven rows of 18 are judged, and no more can keep a feature.
     assert 3.0 < table.loc[table["level"].isna(), "kept"].max() <= 7.0

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 from lexppl import fit
-from lexppl.cli.results.scores import judge_explainer
 from lexppl.data.divided_table import divided_frame
+from lexppl.report.results.scores import judge_explainer
 from lexppl.systems import lex
 
 

@@ -72,7 +72,9 @@ def test_from_nothing_to_a_report_in_two_strict_commands(tmp_path, capsys):
     assert main([*command, *shlex.split(mends), "--rare", "5"]) == 0
     captured = capsys.readouterr()
     assert "kunden: 240 rows, 4 features, target 'kauft' (ja, nein)" in captured.out
-    assert re.search(r"missing values of the held-out rows \('größe' in \d+%, 'be", captured.err)
+    assert re.search(
+        r"missing values of the held-out rows \('größe' in \d+ rows, 'be", captured.err
+    )
     assert re.search(r"\d+ rare levels of 'Ort' are pooled as 'other levels'", captured.err)
     page = (out / "report.html").read_text(encoding="utf-8")
     assert "hidden from the explainer" in page and "other levels" in page

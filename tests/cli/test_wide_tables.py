@@ -5,9 +5,9 @@ import warnings
 import numpy as np
 import pandas as pd
 
-from lexppl.cli.fit_warnings import _copies
 from lexppl.data.divided_table import divided_frame
 from lexppl.data.files import read_frame
+from lexppl.report.fit_warnings import _copies
 from tests.cli.tables import written
 
 

@@ -23,7 +23,7 @@ from lexppl import inference as estimate
 from lexppl import models
 from lexppl.choices.imputers import IMPUTERS, NOT_OF_IMAGES, OF_PIXELS
 from lexppl.distributions import geometric_sizes
-from lexppl.inference import ReplicateData, annealed
+from lexppl.inference import ReplicateData, TrainingOptions, annealed
 from lexppl.models.architectures.base import TableArchitecture
 from lexppl.models.imputers import imputer_of
 from lexppl.models.missing import HiddenByNature
@@ -353,19 +353,19 @@ def fits() -> Iterator[tuple[str, Case]]:
     """What `fit` can be told beside its model."""
     small = partial(lex, FEATURES, classes=CLASSES, **SMALL)
     weights = torch.arange(ROWS) % 3 + 1.0
+    mixed = {"training": TrainingOptions(precision="bf16-mixed")}
     told: dict[str, dict[str, Any]] = {
         "folds": {"folds": 3},
         "drawn row weights": {"row_weights": "dirichlet"},
         "row weights": {"row_weights": weights},
         "sample weights": {"sample_weight": weights, "row_weights": "dirichlet"},
-        "clipped": {"clip_norm": 1.0},
+        "clipped": {"training": TrainingOptions(clip_norm=1.0)},
         "SGD": {"optimizer": partial(torch.optim.SGD, lr=0.1)},
         "mini-batches": {"batch_size": 10},
-        "products in bf16": {"precision": "bf16-mixed"},
+        "products in bf16": mixed,
     }
     for name, options in told.items():
         yield name, Case(small, (X, LABELS), options)
-    mixed = {"precision": "bf16-mixed"}
     for method in ("real_x", "l2x", "fastshap", "senn"):
         yield f"{method} with products in bf16", Case(_system(method), (X, LABELS), mixed)
     convolved = _system("lex", images(), classes=2)

@@ -118,7 +118,7 @@ def _run(step: steps.TrainingStep, rows: Any, size: int) -> None:
 
 
 def _give_graphs(step: steps.TrainingStep, rows: Any, size: int) -> None:
-    """What each step hands to the graphs of `fit(compile=True)`."""
+    """What each step hands to the graphs of `TrainingOptions(compile=True)`."""
     batch, weights = next(rows.weighted_batches(size, shuffle=False))
     given = StepRows(batch, weights, batch[0].shape[rows.row_dim], MIDWAY)
     for moved in step.terms:

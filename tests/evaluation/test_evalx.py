@@ -23,7 +23,7 @@ from lexppl.evaluation.evalx import (
     fit_predictor,
 )
 from lexppl.evaluation.prediction import predictive
-from lexppl.inference import CollapseWarning
+from lexppl.inference import CollapseWarning, TrainingOptions
 from lexppl.inference.contexts import seeded
 from lexppl.models import (
     MLP,
@@ -264,8 +264,8 @@ def test_responses_far_from_zero_are_learned():
 def test_a_black_boxs_probabilities_are_learned():
     p = torch.sigmoid(3.0 * X[:, :1])
     y = torch.cat([1 - p, p], 1)
-    options = {"valid": None, "hidden": (8,), "epochs": 150, "patience": None, "progress": False}
-    judge = fit_evalx((X, y), learning_rate=1e-2, samples=8, **options)
+    options = {"valid": None, "hidden": (8,), "epochs": 150, "training": TrainingOptions()}
+    judge = fit_evalx((X, y), learning_rate=1e-2, samples=8, progress=False, **options)
     found = judge.predict(X, torch.tensor([[1, 0, 0]]).expand(40, 3))[0]
     assert float((found - y).abs().max()) < 0.1
 
@@ -348,7 +348,7 @@ def test_it_finds_logistic_coefficients():
     y = (torch.rand(4000, generator=generator) < torch.sigmoid(x @ truth)).long()
     full = fit_predictor(
         (x, y), valid=None, hidden=(), epochs=150, learning_rate=1e-2, weight_decay=0.0,
-        patience=None, batch_size=4000, progress=False,
+        training=TrainingOptions(patience=None), batch_size=4000, progress=False,
     )  # fmt: skip
     weight = full.predictor.network.layers[0].weight.detach()
     found = weight[1] - weight[0]

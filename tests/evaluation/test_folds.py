@@ -79,7 +79,7 @@ def test_values_are_those_of_the_replicate_that_holds_the_row_out(done):
 def test_posterior_is_of_one_chain_with_every_fold_beside_it(done):
     result, x, y, folds = done
     names = [f"row {n}" for n in range(ROWS)]
-    posterior = folds.posterior(result, x, y, draws=6, held_out=True, row_names=names)
+    posterior = folds.posterior(result, x, y, draws=6, held_out=True, coords={"row": names})
     stats = group_of(posterior, "sample_stats")
     assert list(stats["row"].values) == names
     assert stats["fold_selection_probability"].dims == ("fold", "row", "feature")

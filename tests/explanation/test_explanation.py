@@ -64,8 +64,9 @@ def test_an_explanation_is_of_arvizs_own_class(result):
 
 
 def test_the_tree_of_the_command_line_has_the_same_groups(result):
-    tree = explanation_tree(result, X, Y, draws=4, seed=3, penalty=0.05, row_names=range(7, 127))
-    posterior = explain(result, X, Y, draws=4, seed=3, penalty=0.05, row_names=range(7, 127))
+    options = {"draws": 4, "seed": 3, "penalty": 0.05, "coords": {"row": range(7, 127)}}
+    tree = explanation_tree(result, X, Y, **options)
+    posterior = explain(result, X, Y, **options)
     assert type(tree) is xr.DataTree and dict(tree.attrs) == dict(posterior.attrs)
     assert set(group_names(tree)) == set(group_names(posterior))  # ArviZ has an order of them
     for name in group_names(tree):

@@ -77,6 +77,8 @@ def test_a_posterior_of_images_has_them_and_their_entries(tmp_path, draws):
     np.testing.assert_array_equal(constant["feature_map"], np.reshape(QUARTERS, (4, 6)))
     assert all(v.dtype != object for v in constant.variables.values())
     drawn(plot_selection_map(again, rows=2))
+    with pytest.raises(ValueError, match=r"coords names \['input'\]; dimensions to name are"):
+        explain(ImageProgram(groups=QUARTERS), x, draws=draws, coords={"input": ["a"]})
 
 
 @pytest.mark.smoke

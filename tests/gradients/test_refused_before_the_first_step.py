@@ -16,6 +16,7 @@ from lexppl.inference import (
     Pathwise,
     SelfNormalized,
     StraightThrough,
+    TrainingOptions,
 )
 from lexppl.models import MLP
 from tests.inference.builders import quick
@@ -63,6 +64,6 @@ def test_refused(distribution, estimator, options, message):
     before = {name: value.clone() for name, value in model.state_dict().items()}
     with pytest.raises((ValueError, TypeError), match=message):
         objective = NestedIWAE(estimator=estimator, **options)
-        quick(model, (X, Y), objective=objective, callbacks=[seen.append])
+        quick(model, (X, Y), objective=objective, training=TrainingOptions(callbacks=[seen.append]))
     assert not seen
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())

@@ -8,7 +8,7 @@ import re
 import signal
 import sys
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -30,6 +30,7 @@ from lexppl.inference import (
     NestedIWAE,
     ReplicateData,
     Stage,
+    TrainingOptions,
     TunedControl,
     fit,
 )
@@ -168,11 +169,13 @@ def with_trees():
 
 
 BOOTSTRAP = {"replicates": 2, "row_weights": "dirichlet"}
+CLIPPED = {"training": TrainingOptions(clip_norm=1.0)}
+PATIENT = {"training": TrainingOptions(patience=1)}
 CASES = {
     "replicates of weighted rows and folds": lambda: {"model": small(), **BOOTSTRAP, "folds": 2},
     "two systems' stages": lambda: {"model": real_x(3, classes=2, **SMALL), "folds": 2},
     "two stages": lambda: {"model": None, "stages": two_stages},
-    "models that differ": lambda: {"model": [small(0.01), small(0.05)], "clip_norm": 1.0},
+    "models that differ": lambda: {"model": [small(0.01), small(0.05)], **CLIPPED},
     "a control that is tuned": lambda: {
         "model": program(),
         "objective": NestedIWAE(2, estimator=REBAR(control=TunedControl())),
@@ -180,11 +183,13 @@ CASES = {
     "a scheduler": lambda: {
         "model": program(),
         "optimizer": partial(torch.optim.SGD, lr=0.1, momentum=0.9),
-        "scheduler": partial(torch.optim.lr_scheduler.StepLR, step_size=2, gamma=0.3),
+        "training": TrainingOptions(
+            partial(torch.optim.lr_scheduler.StepLR, step_size=2, gamma=0.3)
+        ),
     },
     "weights by row": lambda: {"model": small(), **BOOTSTRAP, "sample_weight": torch.arange(90.0)},
-    "graphs": lambda: {"model": program(), "compile": "graph"},
-    "patience": lambda: {"model": small(), "patience": 1, "epochs": 15, "learning_rate": 0.3},
+    "graphs": lambda: {"model": program(), "training": TrainingOptions(compile="graph")},
+    "patience": lambda: {"model": small(), **PATIENT, "epochs": 15, "learning_rate": 0.3},
     "batch norm": lambda: {
         "model": UnmaskedPredictor(Predictor(normed(), CategoricalLikelihood()))
     },
@@ -212,9 +217,14 @@ CASES = {
 }
 
 
-def fitted(case, **more):
+def calling(callback, **options):
+    return TrainingOptions(callbacks=[callback], **options)
+
+
+def fitted(case, callbacks=(), **more):
     """A case's fit, all of it built anew, as in another process."""
-    settings = {"train": (X, Y), **QUICK, **CASES[case](), **more}
+    settings = {"train": (X, Y), "training": TrainingOptions(), **QUICK, **CASES[case](), **more}
+    settings["training"] = replace(settings["training"], callbacks=callbacks)
     with warnings.catch_warnings():
         warnings.simplefilter("error", CheckpointWarning)
         return fit(settings.pop("model"), settings.pop("train"), **settings)
@@ -271,7 +281,13 @@ def test_a_state_is_written_at_the_end_of_an_epoch_when_it_is_due(
     monkeypatch.setattr(MODULE.SavedState, "write", write)
     monkeypatch.setattr(MODULE.time, "monotonic", lambda: now[0])
     kept = Checkpoints(tmp_path, **settings)
-    fit(program(), (X, Y), checkpoint=kept, callbacks=[half_a_minute], **{**QUICK, "epochs": 5})
+    fit(
+        program(),
+        (X, Y),
+        checkpoint=kept,
+        training=calling(half_a_minute),
+        **{**QUICK, "epochs": 5},
+    )
     assert [epochs for epochs, _ in written] == expected
     assert [done for _, done in written] == [False] * (len(written) - 1) + [True]
     assert states(tmp_path) == ["state.pt"]
@@ -285,14 +301,14 @@ def test_ctrl_c_tells_where_it_goes_on(tmp_path):
 
     settings = {**QUICK, "checkpoint": Checkpoints(tmp_path, 0)}
     with pytest.warns(CheckpointWarning, match=r"holds its state after 2 epochs, from which the"):
-        result = fit(program(), (X, Y), callbacks=[interrupt], **settings)
+        result = fit(program(), (X, Y), training=calling(interrupt), **settings)
     assert result.interrupted and len(result.history) == 3
     assert_same(fit(program(), (X, Y), **QUICK), fit(program(), (X, Y), **settings))
 
 
 def test_a_compiled_fit_says_that_it_goes_on_to_float_error(tmp_path):
     """It is stopped before its second step, with which compiling would begin."""
-    settings = {**QUICK, "batch_size": 90, "compile": True, "callbacks": [killed_at(0)]}
+    settings = {**QUICK, "batch_size": 90, "training": calling(killed_at(0), compile=True)}
     settings["checkpoint"] = Checkpoints(tmp_path, 0)
     with warnings.catch_warnings(), pytest.raises(KilledError):
         warnings.simplefilter("error", CheckpointWarning)
@@ -301,13 +317,18 @@ def test_a_compiled_fit_says_that_it_goes_on_to_float_error(tmp_path):
     with told, pytest.raises(KilledError):
         fit(program(), (X, Y), **settings)
     with pytest.raises(ValueError, match="compile was True and is False"):
-        fit(program(), (X, Y), **{**settings, "compile": False})
+        fit(program(), (X, Y), **{**settings, "training": TrainingOptions()})
 
 
 def test_what_a_callback_ends_has_come_to_its_end(tmp_path):
     settings = {**QUICK, "checkpoint": tmp_path}
-    first = fit(program(), (X, Y), callbacks=[lambda epoch: epoch.number == 1], **settings)
-    again = fit(program(), (X, Y), callbacks=[killed_at(2)], **settings)
+    first = fit(
+        program(),
+        (X, Y),
+        training=calling(lambda epoch: epoch.number == 1),
+        **settings,
+    )
+    again = fit(program(), (X, Y), training=calling(killed_at(2)), **settings)
     assert again.interrupted and len(again.history) == 2
     assert_same(first, again)
 
@@ -325,7 +346,7 @@ class Doubled:
 OTHERS = {
     "seed was 0 and is 1": {"seed": 1},
     "epochs was 4 and is 5": {"epochs": 5},
-    "patience was None and is 3": {"patience": 3},
+    "patience was None and is 3": {"training": TrainingOptions(patience=3)},
     "train.x has other values": {"train": (X[:40].flip(0), Y[:40])},
     "train.y has other values": {"train": (X[:40], 1 - Y[:40])},
     "train.x was float32 (40, 3) and is float32 (39, 3)": {"train": (X[:39], Y[:39])},
@@ -352,10 +373,10 @@ def test_another_fit_is_refused_by_what_is_another(told, tmp_path):
     if "learning_rate" in told:
         usual |= {"learning_rate": 0.1, "optimizer": None}
     with pytest.raises(KilledError):
-        fit(**usual, callbacks=[killed_at(1)])
+        fit(**usual, training=calling(killed_at(1)))
     before = {path: path.read_bytes() for path in tmp_path.rglob("*.*") if path.is_file()}
     with pytest.raises(ValueError, match=re.escape(told)) as refused:
-        fit(**{**usual, **OTHERS[told]}, callbacks=[killed_at(0)])
+        fit(**{**usual, "training": calling(killed_at(0)), **OTHERS[told]})
     assert str(tmp_path) in str(refused.value) and "another folder" in str(refused.value)
     assert {path: path.read_bytes() for path in before} == before
 
@@ -405,7 +426,8 @@ class Odd(Sampler):
     ],
 )
 def test_what_cannot_be_put_back_is_refused_before_any_step(settings, told, tmp_path):
-    usual = {"train": (X, Y), "valid": (X, Y), **QUICK, "callbacks": [killed_at(0)], **settings}
+    usual = {"train": (X, Y), "valid": (X, Y), **QUICK, "training": calling(killed_at(0))}
+    usual |= settings
     refused(re.escape(told), fit, program(), error=TypeError, checkpoint=tmp_path, **usual)
     assert not states(tmp_path)
 
@@ -426,7 +448,13 @@ def test_a_folder_is_a_path(wrong):
 def test_a_place_that_cannot_be_written_is_refused_before_any_step(tmp_path):
     (tmp_path / "file").write_text("of somebody's")
     with pytest.raises(OSError, match=re.escape(str(tmp_path / "file"))):
-        fit(program(), (X, Y), checkpoint=tmp_path / "file", callbacks=[killed_at(0)], **QUICK)
+        fit(
+            program(),
+            (X, Y),
+            checkpoint=tmp_path / "file",
+            training=calling(killed_at(0)),
+            **QUICK,
+        )
 
 
 # -- a full disk
@@ -446,7 +474,7 @@ def test_a_full_disk_loses_no_earlier_state_and_no_fit(tmp_path, monkeypatch):
     monkeypatch.setattr(Path, "write_bytes", full)
     settings = {**QUICK, "checkpoint": Checkpoints(tmp_path, 0)}
     with pytest.warns(CheckpointWarning) as found, pytest.raises(KilledError):
-        fit(program(), (X, Y), callbacks=[killed_at(3)], **settings)
+        fit(program(), (X, Y), training=calling(killed_at(3)), **settings)
     (warning,) = (str(one.message) for one in found if one.category is CheckpointWarning)
     assert warning == (
         f"the state after 2 epochs cannot be written: No space left on device; {tmp_path} holds "
@@ -462,7 +490,13 @@ def test_a_full_disk_loses_no_earlier_state_and_no_fit(tmp_path, monkeypatch):
 
 def stopped(folder):
     with pytest.raises(KilledError):
-        fit(program(), (X, Y), callbacks=[killed_at(3)], checkpoint=Checkpoints(folder, 0), **QUICK)
+        fit(
+            program(),
+            (X, Y),
+            training=calling(killed_at(3)),
+            checkpoint=Checkpoints(folder, 0),
+            **QUICK,
+        )
     return folder / "state.pt"
 
 
@@ -484,7 +518,7 @@ DAMAGE = {
 def test_a_damaged_state_is_refused_by_name(kind, tmp_path):
     file = stopped(tmp_path)
     file.write_bytes(DAMAGE[kind](file.read_bytes()))
-    settings = {**QUICK, "checkpoint": tmp_path, "callbacks": [killed_at(0)]}
+    settings = {**QUICK, "checkpoint": tmp_path, "training": calling(killed_at(0))}
     with pytest.raises(ValueError, match=r"state\.pt cannot be read: .*; remove .* to begin anew"):
         fit(program(), (X, Y), **settings)
 
@@ -527,7 +561,13 @@ def fit_killed(place, folder):
         Path.write_bytes = killed_after(2, Path.write_bytes)
     else:
         os.replace = killed_after(2, os.replace)
-    fit(small(), (X, Y), callbacks=callbacks, checkpoint=Checkpoints(folder, 0), **KILLED)
+    fit(
+        small(),
+        (X, Y),
+        training=TrainingOptions(callbacks=callbacks),
+        checkpoint=Checkpoints(folder, 0),
+        **KILLED,
+    )
 
 
 @pytest.mark.complete
@@ -556,7 +596,7 @@ def test_what_is_not_put_back_would_show(owner, name, tmp_path, monkeypatch):
     assert best < 5
     kept = {**settings, "checkpoint": Checkpoints(tmp_path, 0)}
     with pytest.raises(KilledError):
-        fit(program(), (X, Y), callbacks=[killed_at(best + 1)], **kept)
+        fit(program(), (X, Y), training=TrainingOptions(callbacks=[killed_at(best + 1)]), **kept)
     monkeypatch.setattr(owner, name, lambda *_: None)
     again = fit(program(), (X, Y), **kept)
     with pytest.raises(AssertionError):

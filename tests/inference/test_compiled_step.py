@@ -24,6 +24,7 @@ from lexppl.inference import (
     Objective,
     ScoreFunction,
     Stage,
+    TrainingOptions,
     TunedControl,
     batch_scale,
     fit,
@@ -42,6 +43,7 @@ X = torch.randn(90, 4, generator=torch.Generator().manual_seed(0))
 Y = (X[:, 0] > 0).long() + (X[:, 1] > 1).long()
 FIT = {"epochs": 2, "batch_size": 18, "valid": None, "progress": False}
 SMALL = {"hidden": (5,), "predictor_hidden": (5,)}
+GRAPH = TrainingOptions(compile="graph")
 
 ROUNDED = ("suwr",)
 """Methods whose graphs ask a network of all rows, and whose steps of some: alike to rounding."""
@@ -95,7 +97,7 @@ def test_every_system_has_the_same_bits_by_its_graph_or_says_why_not(name, gaps)
     rounded = name in ROUNDED
     system = small_system(name).to(torch.float64) if rounded else small_system(name)
     x = X.double() if rounded else X
-    record = fit(system, (x, Y), compile="graph", **FIT).compiled
+    record = fit(system, (x, Y), training=GRAPH, **FIT).compiled
     if name in EAGER:
         assert all(EAGER[name] in reason for reason in record.reasons) and record.reasons
     else:
@@ -120,7 +122,7 @@ ANNEALED = {"entropy": Linear(0.3, 0.0, end=0.6), "penalty": Linear(0.0, 1.0, be
 )
 def test_estimators_and_schedules_have_the_same_numbers_in_a_graph(objective, gaps):
     # A Gaussian imputer draws in each of REBAR's three runs.
-    result = fitted(objective=objective, compile="graph")
+    result = fitted(objective=objective, training=GRAPH)
     assert result.compiled.reasons == () and len(gaps) >= 6
     assert all(gap == 0.0 for gap in gaps)
 
@@ -128,7 +130,7 @@ def test_estimators_and_schedules_have_the_same_numbers_in_a_graph(objective, ga
 @pytest.mark.complete
 def test_a_schedule_is_an_input_of_the_graph():
     options = {"objective": NestedIWAE(3, **ANNEALED), "epochs": 8}
-    eager, graph = fitted(**options), fitted(compile="graph", **options)
+    eager, graph = fitted(**options), fitted(training=GRAPH, **options)
     assert same_bits(eager, graph)
     assert graph.compiled.traced > 25
 
@@ -147,7 +149,7 @@ class Forgetful(NestedIWAE):
 def test_a_number_that_a_graph_kept_is_found_by_a_later_check(R):
     objective = Forgetful(3, entropy=Linear(1.0, 0.0))
     with pytest.warns(RuntimeWarning, match="differ from the program's"):
-        found = fitted(objective=objective, compile="graph", epochs=12, replicates=R)
+        found = fitted(objective=objective, training=GRAPH, epochs=12, replicates=R)
     (reason,) = found.compiled.reasons
     assert reason.startswith("LEX is not compiled: its graph's loss or gradients differ")
     assert found.compiled.eager > found.compiled.traced
@@ -209,7 +211,7 @@ def test_what_a_graph_would_misread_is_run_as_it_is(program, why):
     # Validation rows would run a program that counts its calls.
     eager = fitted(model, objective=NestedIWAE(2))
     with pytest.warns(RuntimeWarning, match=why) as told:
-        graph = fitted(model, objective=NestedIWAE(2), compile="graph")
+        graph = fitted(model, objective=NestedIWAE(2), training=GRAPH)
     assert len([w for w in told if w.category is RuntimeWarning]) == 1
     assert graph.compiled.traced == 0
     if program is not ChangesByItself:
@@ -220,7 +222,7 @@ def test_what_a_graph_would_misread_is_run_as_it_is(program, why):
 def test_steps_after_the_last_that_read_the_progress_are_traced(gaps):
     # k falls from 4 to 2 in the first 60 % of ten epochs of five steps.
     system = lex(4, classes=3, k=2, **SMALL)
-    record = fit(system, (X, Y), compile="graph", **{**FIT, "epochs": 10}).compiled
+    record = fit(system, (X, Y), training=GRAPH, **{**FIT, "epochs": 10}).compiled
     assert record.reasons == () and len(gaps) >= 10
     assert all(gap == 0.0 for gap in gaps)
 
@@ -246,15 +248,15 @@ class Line(nn.Module):
 
 def test_an_objective_is_asked_what_of_it_changes():
     with pytest.warns(RuntimeWarning, match="OfItsOwn does not say what of it changes"):
-        fitted(objective=OfItsOwn(2), compile="graph")
+        fitted(objective=OfItsOwn(2), training=GRAPH)
     stages = [Stage([LossTerm(Line(), Squares())])]
-    result = fit(None, (X, X[:, 0] * 2), stages=stages, compile="graph", **FIT)
+    result = fit(None, (X, X[:, 0] * 2), stages=stages, training=GRAPH, **FIT)
     assert result.compiled.reasons == () and result.compiled.traced > 0
 
 
 @pytest.mark.parametrize("options", [{"row_weights": "dirichlet", "replicates": 2}, {"folds": 2}])
 def test_weighted_rows_and_folds_have_the_same_bits(options):
-    assert same_bits(fitted(**options), fitted(compile="graph", **options))
+    assert same_bits(fitted(**options), fitted(training=GRAPH, **options))
 
 
 @pytest.mark.complete(but=1)
@@ -263,13 +265,13 @@ def test_weighted_rows_and_folds_have_the_same_bits(options):
 )
 def test_guides_of_weights_have_the_same_bits(guide):
     system = lex(4, classes=3, folds=1, prior=dist.Normal(0.0, 1.0), **SMALL)
-    graph = fitted(system, guide=guide, epochs=3, compile="graph")
+    graph = fitted(system, guide=guide, epochs=3, training=GRAPH)
     assert same_bits(fitted(system, guide=guide, epochs=3), graph)
     assert graph.compiled.reasons == () and graph.compiled.traced > 5
 
 
 def test_batches_of_other_sizes_have_graphs_of_their_own_and_those_are_counted():
-    result = fitted(compile="graph", batch_size=40, epochs=5)
+    result = fitted(training=GRAPH, batch_size=40, epochs=5)
     assert same_bits(result, fitted(batch_size=40, epochs=5))
     # 3 batches an epoch, of 40, 40 and 10; each kind is seen twice, and checked at 1, 2, 4, 8.
     record = result.compiled
@@ -280,7 +282,7 @@ def test_batches_of_other_sizes_have_graphs_of_their_own_and_those_are_counted()
 def test_a_loader_whose_batches_have_ever_other_sizes_is_given_up(monkeypatch):
     monkeypatch.setattr(compiled_terms, "MOST_GRAPHS", 1)
     with pytest.warns(RuntimeWarning, match="batch sizes keep changing"):
-        result = fitted(compile="graph", batch_size=40, epochs=3)
+        result = fitted(training=GRAPH, batch_size=40, epochs=3)
     assert result.compiled.reasons == ("LEX is not compiled: its batch sizes keep changing",)
 
 
@@ -289,11 +291,11 @@ def test_a_graph_may_differ_once_but_not_again_and_again(monkeypatch):
     monkeypatch.setattr(compiled_terms, "disagreement", lambda *given: next(answers))
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)
-        result = fitted(compile="graph", epochs=8)
+        result = fitted(training=GRAPH, epochs=8)
     assert result.compiled.traced > 10
     monkeypatch.setattr(compiled_terms, "disagreement", lambda *given: 9.0)
     with pytest.warns(RuntimeWarning, match="differ from the program's, 9.0e"):
-        result = fitted(compile="graph")
+        result = fitted(training=GRAPH)
     assert result.compiled.traced == 0
 
 
@@ -303,7 +305,7 @@ def test_without_a_compiler_the_graph_is_run_as_it_was_traced(monkeypatch):
 
     monkeypatch.setattr(compiled_terms, "_machine_code", missing)
     with pytest.warns(RuntimeWarning, match="No working C\\+\\+ compiler found; the graph is run"):
-        result = fitted(compile=True)
+        result = fitted(training=TrainingOptions(compile=True))
     assert same_bits(result, fitted())
     assert result.compiled.compiled == 0 and result.compiled.traced > 0
 
@@ -317,7 +319,7 @@ def test_compiled_steps_are_the_programs_to_rounding(gaps):
     before = None if inductor is None else inductor.fallback_random
     state = torch.get_rng_state()
     objective = NestedIWAE(2, **ANNEALED)
-    result = fitted(model, objective=objective, compile=True)
+    result = fitted(model, objective=objective, training=TrainingOptions(compile=True))
     assert result.compiled.reasons == () and len(gaps) >= 6
     assert max(gaps) <= 1.0
     eager = fitted(model, objective=objective)
@@ -340,7 +342,7 @@ def test_no_cuda_graph_is_made_of_a_step(monkeypatch):
 
 
 def test_the_record_is_shown_and_saved(tmp_path):
-    result = fitted(compile="graph")
+    result = fitted(training=GRAPH)
     assert result.compiled.summary in str(result)
     save(result, tmp_path)
     assert load(tmp_path).compiled == result.compiled
@@ -350,7 +352,7 @@ def test_the_record_is_shown_and_saved(tmp_path):
 
 @pytest.mark.parametrize("asked", ["fast", None, 1.5])
 def test_another_backend_is_refused(asked):
-    refused("compile must be True, False or one of", fitted, compile=asked)
+    refused("compile must be True, False or one of", TrainingOptions, compile=asked)
 
 
 def gradients(*values):
@@ -379,6 +381,6 @@ def test_rounding_is_told_from_another_gradient(other, alike):
 def test_a_program_that_goes_back_to_earlier_draws_is_run_as_it_was_traced():
     objective = NestedIWAE(1, samples=2, estimator=REBAR(0.5))
     with pytest.warns(RuntimeWarning, match="goes back to an earlier state.*; the graph is run"):
-        result = fitted(objective=objective, compile=True, replicates=2)
+        result = fitted(objective=objective, training=TrainingOptions(compile=True), replicates=2)
     assert same_bits(result, fitted(objective=objective, replicates=2))
     assert result.compiled.compiled == 0 and result.compiled.traced > 0

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -31,6 +32,7 @@ from lexppl.inference import (
     Objective,
     ReplicateData,
     ScoreFunction,
+    TrainingOptions,
     TunedControl,
     fit,
 )
@@ -110,13 +112,17 @@ EXACT = partial(NestedIWAE, math.inf, estimator=Enumerate())
 CASES = {
     "fifty steps": {"epochs": 50, "batch_size": ROWS, "valid": None},
     "an empty share": {"epochs": 5, "batch_size": 9, "valid": (X[:15], Y[:15])},
-    "fractions": {"epochs": 3, "batch_size": 20, "clip_norm": 0.01, "patience": 1},
+    "fractions": {
+        "epochs": 3,
+        "batch_size": 20,
+        "training": TrainingOptions(clip_norm=0.01, patience=1),
+    },
     "weighted replicates": {
         "epochs": 4,
         "batch_size": 10,
         "replicates": 3,
         "row_weights": "dirichlet",
-        "clip_norm": 0.1,
+        "training": TrainingOptions(clip_norm=0.1),
     },
     "rows by replicate": {"epochs": 4, "train": ReplicateData(OTHERS), "batch_size": 10},
     "folds": {"epochs": 4, "batch_size": 11, "folds": 3, "valid": 0.3},
@@ -142,7 +148,9 @@ def estimates():
     """Gradients by score at one point, `(DRAWN, P)`, each with draws of its own."""
     states, optimizer = [], partial(torch.optim.SGD, lr=STILL)
     options = {"objective": NestedIWAE(1, estimator=ScoreFunction()), "optimizer": optimizer}
-    options["callbacks"] = [lambda epoch: states.append(epoch.snapshot()) and None]
+    options["training"] = TrainingOptions(
+        callbacks=[lambda epoch: states.append(epoch.snapshot()) and None]
+    )
     epochs = DRAWN // REPLICATES + 1
     builders.quick([explainer(seed=3)] * REPLICATES, FEW, epochs=epochs, **options)
     flat = torch.stack([torch.cat([v.flatten(1) for v in one.values()], 1) for one in states])
@@ -177,7 +185,7 @@ result = test.fitted(
     test.partial(test.explainer, program=Killed),
     objective=test.partial(NestedIWAE, 4),
     checkpoint=Checkpoints(folder + "/states", every_minutes=0),
-    distributed=True,
+    training=test.TrainingOptions(distributed=True),
     **test.ELASTIC,
 )
 restarts, rank = os.environ["TORCHELASTIC_RESTART_COUNT"], os.environ["RANK"]
@@ -227,7 +235,7 @@ def ending(rank, which, at, answer):
     def call(epoch):
         return answer() if rank == which and epoch.number == at else None
 
-    return fitted(epochs=8, batch_size=10, callbacks=[call])
+    return fitted(epochs=8, batch_size=10, training=TrainingOptions(callbacks=[call]))
 
 
 def broken():
@@ -266,19 +274,27 @@ def everything(rank):
     normed = partial(explainer, batch_norm=True)
     loader = DataLoader(TensorDataset(X, Y), 9)
     both, first = torch.distributed.new_group([0, 1]), torch.distributed.new_group([0])
+    of_both = replace(CASES["fractions"]["training"], distributed=both)
     work = {name: partial(fitted, **case) for name, case in CASES.items()} | {
         "batch norm": partial(fitted, normed, epochs=3, batch_size=9),
         "rebar": partial(fitted, objective=rebar, epochs=3, batch_size=10),
         "other weights": partial(fitted, partial(explainer, seed=rank), epochs=2),
         "gradients": estimates,
-        "alone": partial(fitted, train=(noisy, Y), epochs=2, distributed=False),
+        "alone": partial(
+            fitted, train=(noisy, Y), epochs=2, training=TrainingOptions(distributed=False)
+        ),
         "other rows": partial(fitted, train=(noisy, Y), epochs=2),
         "other seed": partial(fitted, seed=rank, epochs=2),
         "other penalty": partial(fitted, partial(explainer, cost=0.1 + rank), epochs=2),
         "not killed": partial(
             fitted, partial(explainer, program=OwnLEX), objective=partial(NestedIWAE, 4), **ELASTIC
         ),
-        "compiled": partial(fitted, compile="graph", epochs=4, batch_size=20, clip_norm=0.01),
+        "compiled": partial(
+            fitted,
+            training=TrainingOptions(compile="graph", clip_norm=0.01),
+            epochs=4,
+            batch_size=20,
+        ),
         "no rows": partial(fitted, train=(X / (1 - rank), Y), epochs=2),
         "a loader": partial(fitted, train=loader, valid=None, epochs=1),
         "failing to look": partial(failing, 1, True, 2),
@@ -287,8 +303,8 @@ def everything(rank):
         "failing callback": partial(ending, rank, 1, 2, broken),
         "early stop": partial(ending, rank, 1, 2, lambda: True),
         "interrupted": partial(ending, rank, 0, 3, interrupt),
-        "a group": partial(fitted, **CASES["fractions"], distributed=both),
-        "another group": partial(fitted, epochs=1, distributed=first),
+        "a group": partial(fitted, **{**CASES["fractions"], "training": of_both}),
+        "another group": partial(fitted, epochs=1, training=TrainingOptions(distributed=first)),
         "sampled": partial(fit, WithPrior(), (X, Y), inference=NUTS),
         "not finite": partial(
             fitted, partial(explainer, program=Breaking), epochs=6, batch_size=10
@@ -329,7 +345,7 @@ def test_two_processes_do_what_one_does_with_the_whole_batch(pair, same_batches,
 
 
 def test_compiled_steps_are_shared(pair):
-    whole = fitted(epochs=1, batch_size=20, clip_norm=0.01)
+    whole = fitted(epochs=1, batch_size=20, training=TrainingOptions(clip_norm=0.01))
     shared = pair[0]["compiled"]["train"][:1]
     np.testing.assert_allclose(shared, whole["train"], rtol=1e-9, atol=1e-11)
 
@@ -457,7 +473,7 @@ def killed(rank):
     """The first process, whose other is killed within a step."""
     if rank == 1:
         callback = [lambda epoch: os.kill(os.getpid(), signal.SIGKILL)]
-        fitted(epochs=3, callbacks=callback)
+        fitted(epochs=3, training=TrainingOptions(callbacks=callback))
     return said(partial(fitted, epochs=3))
 
 
@@ -582,6 +598,6 @@ def test_processes_that_torchrun_has_started_are_not_ignored(monkeypatch):
 
 
 def test_sharing_by_oneself_is_refused():
-    refused("was started alone", fitted, epochs=1, distributed=True)
+    refused("was started alone", fitted, epochs=1, training=TrainingOptions(distributed=True))
     with pytest.raises(TypeError, match="distributed must be None, True, False or"):
-        fitted(epochs=1, distributed="gloo")
+        fitted(epochs=1, training=TrainingOptions(distributed="gloo"))

@@ -21,6 +21,7 @@ from lexppl.inference import (
     LossTerm,
     NestedIWAE,
     Stage,
+    TrainingOptions,
     annealed,
     fit,
 )
@@ -264,19 +265,25 @@ def test_loader_callbacks_patience_and_ctrl_c():
     x, y = rows()
     loader = DataLoader(TensorDataset(x, y), batch_size=100, shuffle=True)
     seen = []
-    result = quick(lex, loader, valid=rows(seed=1), epochs=3, callbacks=[seen.append])
+    result = quick(
+        lex, loader, valid=rows(seed=1), epochs=3, training=TrainingOptions(callbacks=[seen.append])
+    )
     assert [e.number for e in seen] == [0, 1, 2]
-    stopped = quick(lex, (x, y), epochs=9, callbacks=[lambda epoch: epoch.number == 1])
+    stopped = quick(
+        lex, (x, y), epochs=9, training=TrainingOptions(callbacks=[lambda epoch: epoch.number == 1])
+    )
     assert len(stopped.history) == 2 and stopped.interrupted
 
     def ctrl_c(epoch):
         if epoch.number == 2:
             raise KeyboardInterrupt
 
-    ended = quick(lex, (x, y), epochs=9, callbacks=[ctrl_c])
+    ended = quick(lex, (x, y), epochs=9, training=TrainingOptions(callbacks=[ctrl_c]))
     assert ended.interrupted and len(ended.history) == 3
     assert ended.best_valid[0] == ended.history.valid.min()
-    patient = quick(lex, (x, y), epochs=50, patience=2, learning_rate=1e-9)
+    patient = quick(
+        lex, (x, y), epochs=50, training=TrainingOptions(patience=2), learning_rate=1e-9
+    )
     assert len(patient.history) < 50
     assert result.labels is None
 
@@ -289,7 +296,10 @@ def test_clipping_and_scheduler(replicates):
         return quick(lex, rows(), optimizer=optimizer, **options, **more)
 
     scheduler = partial(torch.optim.lr_scheduler.ExponentialLR, gamma=0.5)
-    result, start = moved_at(1.0, clip_norm=1e-3, scheduler=scheduler), moved_at(1e-12)
+    result, start = (
+        moved_at(1.0, training=TrainingOptions(clip_norm=1e-3, scheduler=scheduler)),
+        moved_at(1e-12),
+    )
     for moved, still in zip(weights(result), weights(start), strict=True):
         assert float((moved - still).detach().norm()) == pytest.approx(1e-3, rel=0.05)
 

@@ -165,9 +165,9 @@ def test_a_program_may_make_its_labels():
 
 def test_rows_are_one_argument_and_have_a_dimension_of_rows():
     system = lex(3, classes=3, k=1, **SMALL)
-    said = r"give the rows as one argument: fit\(model, \(x, y\)\)"
+    said = r"give x and y as one argument: fit\(model, \(x, y\)\)"
     refused(said, fit, system, X, Y, error=TypeError)
-    refused(said, fit, system, X, y=Y, error=TypeError)
+    refused(said, fit, system, X.numpy(), Y.numpy(), error=TypeError)
     said = r"x must have shape \(B, D\); it has \(3,\): give x\[:1\]"
     for y in (Y[0], Y[:1], Y[:3]):
         refused(said, fit, system, (X[0], y), **QUICK)

@@ -15,7 +15,7 @@ from torch.nn.functional import linear
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from lexppl.inference import REBAR, Enumerate, LeaveOneOut, annealed, fit
+from lexppl.inference import REBAR, Enumerate, LeaveOneOut, TrainingOptions, annealed, fit
 from lexppl.inference.contexts import seeded
 from lexppl.inference.mixed_precision import MixedPrecision, refuse_rounded_away
 from lexppl.inference.training.compiled import disagreement
@@ -45,7 +45,7 @@ from tests.refusals import refused
 BF16 = torch.bfloat16
 UNIT = 2.0**-8
 """Of rounding to bf16: the largest relative error."""
-MIXED = {"precision": "bf16-mixed"}
+MIXED = {"training": TrainingOptions(precision="bf16-mixed")}
 X = torch.randn(120, 4, generator=torch.Generator().manual_seed(0))
 Y = (X[:, 0] > 0).long() + (X[:, 1] > 1).long()
 FIT = {"epochs": 1, "batch_size": 60, "valid": None, "progress": False}
@@ -124,7 +124,13 @@ def gradients_of(model, precision, objective, rows=(X, Y)):
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(TrainingStep, "run", run)
         with pytest.raises(InterruptedError):
-            fit(model, rows, objective=objective, precision=precision, **FIT)
+            fit(
+                model,
+                rows,
+                objective=objective,
+                training=TrainingOptions(precision=precision),
+                **FIT,
+            )
     (one,) = found
     return one.loss, torch.cat([g.flatten() for g in one.learned])
 
@@ -247,8 +253,8 @@ def held_out_nats(precision, replicates=8):
     y = (torch.where(x[:, 0] > 0, x[:, 1], x[:, 2]) > 0).long()
     system = lex(4, classes=2, hidden=(32, 32), predictor_hidden=(32, 32), folds=1)
     options = {"epochs": 30, "batch_size": 100, "learning_rate": 1e-2, "replicates": replicates}
-    options |= {"valid": (x[600:], y[600:]), "precision": precision, "progress": False}
-    result = fit(system, (x[:600], y[:600]), **options)
+    options |= {"valid": (x[600:], y[600:]), "training": TrainingOptions(precision=precision)}
+    result = fit(system, (x[:600], y[:600]), progress=False, **options)
     return np.asarray(result.history.valid)[-5:].mean(0)
 
 
@@ -265,8 +271,8 @@ def test_fits_reach_the_same_quality():
 
 
 def test_a_graph_has_the_same_bits():
-    options = {**FIT, "epochs": 4, **MIXED}
-    eager, graph = (fit(explainer(), (X, Y), compile=c, **options) for c in (False, "graph"))
+    options = [TrainingOptions(compile=c, precision="bf16-mixed") for c in (False, "graph")]
+    eager, graph = (fit(explainer(), (X, Y), training=o, **{**FIT, "epochs": 4}) for o in options)
     assert graph.compiled.traced > 0 and not graph.compiled.reasons
     assert (eager.history.train == graph.history.train).all()
 
@@ -284,7 +290,7 @@ def test_a_compiled_gradient_may_be_the_next_number_of_bf16_and_no_other():
 
 @pytest.mark.parametrize("asked", ["bf16", "float32", torch.bfloat16, True, 16])
 def test_other_precisions_are_refused(asked):
-    refused(re.escape(f"it is {asked!r}"), fit, explainer(), (X, Y), precision=asked, **FIT)
+    refused(re.escape(f"it is {asked!r}"), TrainingOptions, precision=asked)
 
 
 class Scores(nn.Module):

@@ -10,7 +10,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from lexppl import fit
-from lexppl.inference import TensorBoardLog
+from lexppl.inference import TensorBoardLog, TrainingOptions
 from lexppl.systems import lex
 from tests.inference.builders import SMALL, table
 from tests.refusals import refused
@@ -32,7 +32,9 @@ def scalars(folder):
 @pytest.mark.parametrize("replicates", [1, 2])
 def test_each_epoch_s_losses_are_there(tmp_path, replicates):
     with TensorBoardLog(tmp_path / "run") as log:
-        result = fit(SYSTEM, ROWS, replicates=replicates, callbacks=[log], **SHORT)
+        result = fit(
+            SYSTEM, ROWS, replicates=replicates, training=TrainingOptions(callbacks=[log]), **SHORT
+        )
     found = scalars(tmp_path / "run")
     ends = [""] if replicates == 1 else ["/0", "/1"]
     names = ["loss/train", "loss/valid", "steps/skipped"]
@@ -51,7 +53,7 @@ def test_what_is_not_known_is_left_out(tmp_path):
     seen = []
     log = TensorBoardLog(tmp_path)
     count = [log, lambda epoch: seen.append(len(scalars(tmp_path)["loss/train"]))]
-    fit(SYSTEM, ROWS, valid=None, callbacks=count, **SHORT)
+    fit(SYSTEM, ROWS, valid=None, training=TrainingOptions(callbacks=count), **SHORT)
     log.close()
     assert seen == [1, 2, 3]
     assert set(scalars(tmp_path)) == {"loss/train", "steps/skipped"}
@@ -59,7 +61,14 @@ def test_what_is_not_known_is_left_out(tmp_path):
 
 def test_a_fit_that_is_refused_leaves_no_folder(tmp_path):
     log = TensorBoardLog(tmp_path / "run")
-    refused("epochs", fit, SYSTEM, ROWS, callbacks=[log], **{**SHORT, "epochs": 0})
+    refused(
+        "epochs",
+        fit,
+        SYSTEM,
+        ROWS,
+        training=TrainingOptions(callbacks=[log]),
+        **{**SHORT, "epochs": 0},
+    )
     assert not (tmp_path / "run").exists()
 
 

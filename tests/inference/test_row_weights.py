@@ -28,6 +28,7 @@ from lexppl.inference import (
     ScoreFunction,
     SelfNormalized,
     StraightThrough,
+    TrainingOptions,
     TunedControl,
     fit,
 )
@@ -233,7 +234,7 @@ def test_a_fit_with_whole_weights_is_one_of_repeated_rows(of_a_sample):
     """All rows in a batch and the exact objective, weight decay and clipping among it; with a
     sample's weights the validation loss too, and so the best epoch."""
     options = {"objective": TWO_MASKS, "epochs": 6, "learning_rate": 0.3, "weight_decay": 0.1}
-    options |= {"clip_norm": None if of_a_sample else 0.3}
+    options |= {"training": TrainingOptions(clip_norm=None if of_a_sample else 0.3)}
     weights = {"sample_weight": (COUNTS, COUNTS)} if of_a_sample else {"row_weights": COUNTS}
     judged = (X.flip(0) + 0.3, Y.flip(0)) if of_a_sample else None
     of_all = repeated(*judged) if of_a_sample else None

@@ -13,7 +13,7 @@ from torch import nn
 
 from lexppl import fit, load, save
 from lexppl.effects import mask_particles
-from lexppl.inference import NestedIWAE
+from lexppl.inference import NestedIWAE, TrainingOptions
 from lexppl.inference.objective.objective import Geometric
 from lexppl.inference.stages import LossTerm
 from lexppl.inference.training.step import StepGuard, _not_finite
@@ -89,7 +89,7 @@ def _unspoilt():
 def fitted(models, epochs=(), **options):
     """A fit of one step an epoch, some of them spoilt, and the slopes after each `(R, 2)`."""
     Line.now, seen = False, Spoiling(epochs)
-    result = fit(models, (X, Y), callbacks=[seen], **{**SHORT, **options})
+    result = fit(models, (X, Y), training=TrainingOptions(callbacks=[seen]), **{**SHORT, **options})
     return result, torch.stack(seen.slopes).reshape(len(seen.slopes), -1, 2)
 
 
@@ -154,7 +154,9 @@ def test_a_fit_whose_steps_all_fail_ends_with_its_last_good_state(how):
     seen = Spoiling(range(3, 3 + MOST_IN_A_ROW))
     with pytest.warns(SkippedStepsWarning, match=r"ended at epoch 23, .*best state before") as told:
         build = partial(Line, how=how)
-        result = fit(build, (X, Y), callbacks=[seen], **{**SHORT, "epochs": 50})
+        result = fit(
+            build, (X, Y), training=TrainingOptions(callbacks=[seen]), **{**SHORT, "epochs": 50}
+        )
     cause = {"nan": "loss is NaN", "inf": "probability zero", "gradient": "the gradient is not"}
     assert cause[how] in str(told[0].message)
     assert "\n" not in str(told[0].message)
@@ -181,7 +183,9 @@ SMALL = {"hidden": (4,), "predictor_hidden": (4,)}
 LABELS = (X, (X[:, 0] > 0).long())
 
 
-@pytest.mark.parametrize("options", [{}, {"valid": None}, {"compile": "graph"}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"valid": None}, {"training": TrainingOptions(compile="graph")}], ids=str
+)
 @pytest.mark.parametrize(
     "build", [partial(lex, 2), partial(lex, 2, k=1), partial(l2x, 2, k=1), partial(real_x, 2)]
 )
@@ -205,8 +209,8 @@ def test_a_rate_that_rises_too_far_ends_with_the_state_before(options):
         return
     with pytest.warns(SkippedStepsWarning, match="try a lower learning rate"):
         result = fit(system, LABELS, learning_rate=rate, **options)
-    until_then = {**options, "callbacks": [lambda epoch: epoch.number == 1]}
-    short = fit(system, LABELS, learning_rate=1e-3, **until_then)
+    until_then = TrainingOptions(callbacks=[lambda epoch: epoch.number == 1])
+    short = fit(system, LABELS, learning_rate=1e-3, training=until_then, **options)
     assert result.best_epoch.tolist() == short.best_epoch.tolist()
     states = [one.model.state_dict() for one in (result, short)]
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
@@ -305,9 +309,9 @@ def test_counts_go_on_from_a_checkpoint(tmp_path):
                 raise KeyboardInterrupt
 
     options = {**SHORT, "checkpoint": tmp_path / "state"}
-    cut = fit(Line, (X, Y), callbacks=[Stopping([1, 5])], **options)
+    cut = fit(Line, (X, Y), training=TrainingOptions(callbacks=[Stopping([1, 5])]), **options)
     assert cut.skipped_steps.tolist() == [1]
-    again = fit(Line, (X, Y), callbacks=[Spoiling([1, 5])], **options)
+    again = fit(Line, (X, Y), training=TrainingOptions(callbacks=[Spoiling([1, 5])]), **options)
     whole, _ = fitted(Line, epochs=[1, 5])
     assert again.skipped_steps.tolist() == whole.skipped_steps.tolist() == [2]
     assert torch.equal(again.model.slope, whole.model.slope)

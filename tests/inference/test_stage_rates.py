@@ -11,7 +11,7 @@ from pyro.infer.autoguide import AutoNormal
 from pyro.nn import PyroModule, PyroSample
 
 from lexppl.effects import imputation_particles, mask_particles
-from lexppl.inference import Linear, LossTerm, NestedIWAE, Stage, fit
+from lexppl.inference import Linear, LossTerm, NestedIWAE, Stage, TrainingOptions, fit
 from lexppl.inference.contexts import seeded
 from lexppl.inference.training.diagnostics import NotSettledWarning
 from lexppl.models import UnmaskedPredictor
@@ -72,9 +72,12 @@ def test_a_stage_keeps_the_state_that_it_says(keep):
     made = Stage([LossTerm(program(), NestedIWAE(1))], keep=keep)
     states = []
     options = {"learning_rate": lambda t: 0.02 if t < 0.5 else 20.0, "epochs": 12, "batch_size": 20}
-    options |= {"valid": 0.2, "callbacks": [lambda epoch: states.append(epoch.valid[0])]}
-    patience = 2 if keep == "last" else None
-    result = fit(None, ROWS, stages=[made], patience=patience, progress=False, **options)
+    training = TrainingOptions(
+        patience=2 if keep == "last" else None,
+        callbacks=[lambda epoch: states.append(epoch.valid[0])],
+    )
+    options |= {"valid": 0.2, "training": training}
+    result = fit(None, ROWS, stages=[made], progress=False, **options)
     least = int(np.argmin(states))
     assert len(states) == 12 and least < 11
     assert result.best_epoch[0] == (least if keep == "best" else 11)

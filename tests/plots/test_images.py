@@ -96,6 +96,17 @@ def test_a_single_fit_says_how_far_its_draws_scatter():
     drawn(plot_selection_map(posterior))
 
 
+def test_chains_of_a_sampler_are_draws_and_no_replicates():
+    posterior = image_posterior(chains=2)
+    groups = {n: group_of(posterior, n) for n in ("sample_stats", "constant_data")}
+    masks = group_of(posterior, "predictions").assign_attrs(chains="Markov chains")
+    spread = row_spread(posterior_of({**groups, "predictions": masks}, {}), [1, 4])
+    p = groups["sample_stats"]["selection_probability"].values.mean(0)[[1, 4]]
+    np.testing.assert_allclose(spread.values, np.sqrt(p * (1 - p)))
+    assert spread.meaning == "the standard deviation of a draw of the mask"
+    assert "2 replicates" in row_spread(posterior, [1, 4]).meaning
+
+
 def test_the_interval_of_folds_is_of_their_fits():
     posterior = image_posterior(chains=1)
     fits = np.random.default_rng(5).random((4, 5, 24))

@@ -8,7 +8,7 @@ import torch
 
 from lexppl import explain, fit
 from lexppl.effects import mask_particles
-from lexppl.inference import NestedIWAE
+from lexppl.inference import NestedIWAE, TrainingOptions
 from tests.programs.builders import Explainer, G, coin
 from tests.programs.builders import X as Rows
 from tests.programs.builders import Y as Labels
@@ -31,8 +31,11 @@ def states(x, y=None):
         return pyro.sample("y", dist.Bernoulli(logits=(x * z).sum(-1)), obs=y)
 
 
+CLIPPED = {"training": TrainingOptions(clip_norm=1.0)}
+
+
 @pytest.mark.parametrize("program", [Explainer, states])
-@pytest.mark.parametrize("options", [{}, {"replicates": 2}, {"clip_norm": 1.0}])
+@pytest.mark.parametrize("options", [{}, {"replicates": 2}, CLIPPED])
 def test_fitted_and_explained_in_float64(doubles, program, options):
     arrays = X.numpy(), Y.numpy()
     one, other = (fit(program, rows, **QUICK, **options) for rows in ((X, Y), arrays))

@@ -25,6 +25,7 @@ from lexppl.inference import (
     ReplicateData,
     SamplerWarning,
     Stage,
+    TrainingOptions,
 )
 from lexppl.inference.training.cross_fitting import CrossFitted
 from lexppl.models import MLP
@@ -38,7 +39,7 @@ SLOPED = 2.0 * X[:, 0] + 0.5 * torch.randn(N, generator=DRAWN)
 EXACT = NestedIWAE(math.inf, estimator=Enumerate())
 FALLING = {
     "optimizer": partial(torch.optim.Adam, lr=0.1, betas=(0.9, 0.9), weight_decay=1e-3),
-    "scheduler": partial(torch.optim.lr_scheduler.CosineAnnealingLR, T_max=400),
+    "training": TrainingOptions(partial(torch.optim.lr_scheduler.CosineAnnealingLR, T_max=400)),
 }
 QUICK = {"epochs": 3, "learning_rate": 0.1, "batch_size": 20, "progress": False}
 
@@ -257,7 +258,7 @@ def test_resumed_with_the_same_bits(tmp_path):
     whole = fit(conjugate, (X, Y), **options)
     kept = {**options, "checkpoint": Checkpoints(tmp_path, 0)}
     with pytest.raises(KilledError):
-        fit(conjugate, (X, Y), callbacks=[killed], **kept)
+        fit(conjugate, (X, Y), training=TrainingOptions(callbacks=[killed]), **kept)
     resumed = fit(conjugate, (X, Y), **kept)
     assert np.array_equal(resumed.history.train, whole.history.train)
     for one, other in zip(resumed.modules[0].parameters(), whole.modules[0].parameters()):  # noqa: B905
@@ -274,7 +275,7 @@ def test_replicates_as_draws_and_by_graphs():
     )
     options["epochs"] = 20
     result = fit(statements, (X, SLOPED), **options)
-    by_graphs = fit(statements, (X, SLOPED), compile="graph", **options)
+    by_graphs = fit(statements, (X, SLOPED), training=TrainingOptions(compile="graph"), **options)
     assert by_graphs.compiled is not None and by_graphs.compiled.traced
     assert np.array_equal(by_graphs.history.train, result.history.train)
 

@@ -69,7 +69,7 @@ def test_responses_of_one_column():
         ({"optimizer": torch.optim.Adam([torch.zeros(1)])}, "must be a function.*instance of Adam"),
         ({"optimizer": pyro.optim.Adam({"lr": 0.1})}, "must be a function.*instance of PyroOptim"),
         ({"optimizer": 0.1}, "must be a function.*instance of float"),
-        ({"device": "cuda"}, r"takes no device= \(it is 'cuda'\).*x.to\('cuda'\)"),
+        ({"training": {"patience": 2}}, r"must be TrainingOptions\(patience=20, …\); it is {'pat"),
     ],
 )
 def test_arguments_of_a_fit(options, message):

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from lexppl.inference import ReplicateData, entropy_unit, fit
+from lexppl.inference import ReplicateData, TrainingOptions, entropy_unit, fit
 from lexppl.models import (
     CopulaImputer,
     GapImputer,
@@ -123,12 +123,18 @@ def test_a_method_is_the_same_in_python_and_at_the_command_line(x, imputer, mask
 def test_epochs_batches_and_the_validation_share_are_by_the_rows():
     """Of 120 rows a third a batch; a fifth apart where the best epoch of one λ is chosen, and none
     where one fit is of every λ, which ends with its last epoch."""
-    every = fit(lex(3, classes=2), (X, RARE), progress=False, callbacks=[lambda epoch: True])
+    every = fit(
+        lex(3, classes=2),
+        (X, RARE),
+        progress=False,
+        training=TrainingOptions(callbacks=[lambda epoch: True]),
+    )
     selector = every.model.selector
     assert every.rows == (120, 0) and selector.low < selector.penalty < selector.high
     assert widths(selector) == [64, 64, 9]
     for masks in ({"penalty": 0.02}, {"k": 1}):
-        ended = fit(small(**masks), (X, RARE), progress=False, callbacks=[lambda epoch: True])
+        stop = TrainingOptions(callbacks=[lambda epoch: True])
+        ended = fit(small(**masks), (X, RARE), progress=False, training=stop)
         assert ended.rows == (96, 24)
         plan = plan_for(96, 3, unit=entropy_unit(RARE, 2), one_penalty=True, **masks)
         assert ended.steps == len(ended.history) * math.ceil(96 / plan.batch_size)
@@ -141,7 +147,7 @@ def test_what_is_given_is_never_chosen():
     result = fit(
         *(lex(3, classes=2, **given), (X, RARE)),
         **how,
-        callbacks=[lambda epoch: seen.append(epoch.number) or False],
+        training=TrainingOptions(callbacks=[lambda epoch: seen.append(epoch.number) or False]),
     )
     assert widths(result.model.selector) == [4, 3]
     assert type(result.model.imputer) is GaussianImputer

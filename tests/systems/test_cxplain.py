@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from lexppl import explain, fit, load, save
-from lexppl.inference import NestedIWAE, ScoreFunction
+from lexppl.inference import NestedIWAE, ScoreFunction, TrainingOptions
 from lexppl.models import ConstantImputer, Grouping, MarginalImputer
 from lexppl.systems import cxplain, cxplain_targets
 from lexppl.systems.cxplain import CXPlain
@@ -179,5 +179,11 @@ def test_bad_targets_are_refused(options, error, message):
 def test_what_are_no_shares_is_refused_before_any_step(y, message):
     seen = []
     with pytest.raises(ValueError, match=message):
-        fit(cxplain(4), (X.float(), y), epochs=1, progress=False, callbacks=[seen.append])
+        fit(
+            cxplain(4),
+            (X.float(), y),
+            epochs=1,
+            progress=False,
+            training=TrainingOptions(callbacks=[seen.append]),
+        )
     assert not seen

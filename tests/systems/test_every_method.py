@@ -8,6 +8,7 @@ import torch
 
 from lexppl import explain, fit, load, save
 from lexppl.explanation import mask_means
+from lexppl.inference import TrainingOptions
 from lexppl.inference.contexts import seeded
 from lexppl.models import Grouping
 from lexppl.models.predictor import table_predictor
@@ -111,7 +112,12 @@ def test_bad_data_is_refused_before_any_step(name, bad):
     make, message = BAD_DATA[bad]
     seen = []
     with pytest.raises((ValueError, TypeError), match=message):
-        fit(system_for(name, settings(name)), make(), **FIT, callbacks=[seen.append])
+        fit(
+            system_for(name, settings(name)),
+            make(),
+            **FIT,
+            training=TrainingOptions(callbacks=[seen.append]),
+        )
     assert not seen
 
 

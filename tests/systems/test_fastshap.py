@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn.functional import kl_div
 
 from lexppl import explain, fit
-from lexppl.inference import NestedIWAE, ScoreFunction
+from lexppl.inference import NestedIWAE, ScoreFunction, TrainingOptions
 from lexppl.inference.contexts import seeded
 from lexppl.inference.objective.program import ParticleProgram
 from lexppl.models import LEX, ConstantImputer, Grouping, MarginalImputer
@@ -308,6 +308,6 @@ def test_a_game_or_y_that_does_not_fit_is_refused_before_any_step(options, y, me
             valid=None,
             epochs=1,
             progress=False,
-            callbacks=[seen.append],
+            training=TrainingOptions(callbacks=[seen.append]),
         )
     assert not seen

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from lexppl.data import synthetic
-from lexppl.inference import fit
+from lexppl.inference import TrainingOptions, fit
 from lexppl.inference.contexts import seeded
 from lexppl.inference.objective.objective import Linear
 from lexppl.models import ConstantImputer
@@ -63,7 +63,7 @@ def test_exploring_wears_no_policy_away():
         ROWS,
         seed=0,
         progress=False,
-        callbacks=[keep],
+        training=TrainingOptions(callbacks=[keep]),
         **training,
     )
 

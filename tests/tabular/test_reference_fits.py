@@ -8,6 +8,7 @@ from torch import nn
 from lexppl.choices.settings import AUTO
 from lexppl.evaluation import fit_predictor
 from lexppl.evaluation.folds import Folds
+from lexppl.inference import TrainingOptions
 from lexppl.models import (
     BernoulliLikelihood,
     Grouping,
@@ -64,7 +65,8 @@ def test_a_given_regressor_s_scale_is_the_noise_that_it_leaves():
     assert stated == pytest.approx(residual, rel=1e-4)
     plain = fit_predictor(
         train, valid=valid, hidden=plan.predictor_hidden, epochs=plan.epochs,
-        batch_size=plan.batch_size, learning_rate=plan.schedule, patience=None, progress=False,
+        batch_size=plan.batch_size, learning_rate=plan.schedule, training=TrainingOptions(),
+        progress=False,
     ).predictor  # fmt: skip
     assert float(plain(valid[0]).stddev[0].detach()) > 1.2 * residual
 

@@ -14,7 +14,6 @@ import torch
 
 from lexppl import ExplainerClassifier, ExplainerRegressor, explain, fit
 from lexppl.cli import main
-from lexppl.cli.results.scores import Judgement
 from lexppl.data import TableEncoding
 from lexppl.data.columns import CategoricalColumn, NumericColumn
 from lexppl.data.encoding import TargetColumn
@@ -22,10 +21,11 @@ from lexppl.data.stratification import stratified_parts
 from lexppl.evaluation import fit_predictor
 from lexppl.explanation import mask_means
 from lexppl.explanation.reading.masks import masks_of
-from lexppl.inference import Linear, System, entropy_unit
+from lexppl.inference import Linear, System, TrainingOptions, entropy_unit
 from lexppl.inference.contexts import seeded
 from lexppl.inference.objective.objective import WarmUp
 from lexppl.models import ConstantImputer, Grouping, MarginalImputer, regime_targets
+from lexppl.report.results.scores import Judgement
 from lexppl.systems import METHODS, system_for
 from lexppl.tabular.predictors import settle_scale
 
@@ -54,9 +54,9 @@ def people():
 def of_command_line(method, frame, target, folder, monkeypatch, *words):
     """E[z | x] of the rows that it holds out, and their numbers; the report is not what is asked
     about."""
-    monkeypatch.setattr("lexppl.cli.explain_command.write_report", lambda *_: None)
+    monkeypatch.setattr("lexppl.report.page.write_report", lambda *_: None)
     nothing = Judgement(()), None
-    monkeypatch.setattr("lexppl.cli.explain_command.ExplainRun.judged", lambda *_: nothing)
+    monkeypatch.setattr("lexppl.report.report.Report.judged", lambda *_: nothing)
     monkeypatch.setattr("lexppl.cli.explain_command.print_report", lambda *_: None)
     frame[[*NUMBERS, "job", target]].to_csv(folder / "people.csv", index=False)
     told = ["explain", str(folder / "people.csv"), "--method", method, "--out", str(folder / "r")]
@@ -105,7 +105,7 @@ def of_python(method, frame, target, test, rate=None, penalty=None):
     if known.explains_model:
         full = fit_predictor(
             (x[train], y[train]), valid=(x[valid], y[valid]), hidden=(64, 64), weight_decay=1e-4,
-            patience=None, progress=False, learning_rate=schedule, **training,
+            training=TrainingOptions(), progress=False, learning_rate=schedule, **training,
         ).predictor  # fmt: skip
         settle_scale(full, x[valid], y[valid])
         y = regime_targets("self post-hoc", x, predictor=full)

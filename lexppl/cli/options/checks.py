@@ -9,6 +9,7 @@ from pathlib import Path
 
 from lexppl.argument_checks import near
 from lexppl.choices import data_sets, settings
+from lexppl.choices.files import ENCODING, EXPLAINER, OUTPUTS
 from lexppl.choices.imputers import IMPUTERS, LEARNED, OF_PIXELS, OF_WORDS, image_imputers
 from lexppl.choices.methods import LIBRARIES
 from lexppl.choices.settings import AUTO, SETTINGS, Regime, check_settings
@@ -26,7 +27,7 @@ from lexppl.cli.options.table import (
     typed_of,
     value_of,
 )
-from lexppl.cli.terminal import ENCODING, EXPLAINER, OUTPUTS, UsageError
+from lexppl.cli.terminal import UsageError
 from lexppl.sealed_files import check_output_file, check_output_folder
 
 DEVICES = frozenset({"cpu", "cuda", "mps", "xpu", "hpu", "xla", "mtia", "vulkan", "privateuseone"})

@@ -15,7 +15,7 @@ from lexppl.data import Dataset
 from lexppl.data.divided_table import DividedTable
 from lexppl.evaluation.feature_groups import FeatureGroups
 from lexppl.systems.fit_plan import FitPlan, check_method, plan_for
-from lexppl.tabular.encoded_rows import markers_in
+from lexppl.tabular.encoded_rows import judged_groups
 from lexppl.tabular.global_posterior import refuse_unlistable
 from lexppl.tabular.missing_values import IMPUTERS_OF_MISSING, METHODS_OF_MISSING
 
@@ -93,15 +93,6 @@ def takes_missing(options: argparse.Namespace) -> bool:
     return draws_missing and regime_of(options).learns_predictor
 
 
-def law_of(plan: FitPlan) -> str:
-    """Distribution of the masks, in words."""
-    if plan.k is not None:
-        return f"exactly {plan.k} of the features in each row"
-    if plan.penalty is None:
-        return "all features of a row, each to a share of its own"
-    return f"as many features as are worth {plan.penalty:.3g} nats each"
-
-
 def device_of(name: str) -> torch.device:
     """The device of a name.
 
@@ -128,8 +119,7 @@ def groups_of(typed: str | None, source: DividedTable) -> FeatureGroups:
     """
     data = source.data
     if typed is None or typed == AUTO:
-        markers = markers_in(data.encoding)
-        return FeatureGroups.dependent(data.x, data.groups, data.entry_names, markers=markers)
+        return judged_groups(data)
     if typed == NONE:
         return FeatureGroups.alone(data.entry_names)
     try:
@@ -144,7 +134,7 @@ def groups_of(typed: str | None, source: DividedTable) -> FeatureGroups:
             f'--groups {typed}: it must be names and columns, {{"size": ["width", "height"]}}'
         )
     try:
-        return FeatureGroups.named(named, data.entry_names)
+        return judged_groups(data, named)
     except ValueError as error:
         raise UsageError(f"--groups {typed}: {error}") from error
 

@@ -174,9 +174,7 @@ COMMANDS: Mapping[str, Command] = {
                 "the evaluated explainer", usual=EVALUATED_BY, replicates={"default": 1}
             ),
             "the fit": _options(
-                "the fit",
-                usual={**EVALUATED_BY, "valid_share": 0.1},
-                valid_share={"default": 0.1},
+                "the fit", usual={**EVALUATED_BY, "valid_share": 0.1}, valid_share={"default": 0.1}
             ),
             "the output": _options("the output", "progress"),
         },

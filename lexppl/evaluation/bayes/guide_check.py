@@ -154,11 +154,11 @@ def guide_check(
         masks = _listable(result.models[0], x, y, result.guides[0])
     every, rows = [], []
     seeds = seeds_of(seed, 0, result.replicates)
-    for model, guide, one in zip(result.models, result.guides, seeds, strict=True):
-        samples, log_q = guide_draws(guide, (x, y), draws, one)
+    for model, guide, seed in zip(result.models, result.guides, seeds, strict=True):
+        samples, log_q = guide_draws(guide, (x, y), draws, seed)
         if all(bool((v == v[:1]).all()) for v in samples.values()):
             raise ValueError("the guide is a point; take one with a density, as AutoNormal")
-        joint = log_joint(model, x, y, samples, masks=masks, imputations=imputations, seed=one)
+        joint = log_joint(model, x, y, samples, masks=masks, imputations=imputations, seed=seed)
         every.append(samples)
         rows.append((joint - log_q).cpu().numpy())
     weights = np.stack(rows)

@@ -56,28 +56,28 @@ def bridge(
     normal = torch.distributions.MultivariateNormal(mean, scale_tril=root)
     with seeded(seed):
         proposed = normal.sample((draws,))
-    own = second.flatten(0, 1)
-    at_own = density(own).double() - normal.log_prob(own.double())
+    drawn = second.flatten(0, 1)
+    at_drawn = density(drawn).double() - normal.log_prob(drawn.double())
     at_proposed = density(proposed.to(samples.dtype)).double() - normal.log_prob(proposed)
-    if not bool(at_own.isfinite().all()):
+    if not bool(at_drawn.isfinite().all()):
         raise FloatingPointError("the density is not finite at some of the posterior's draws")
     at_proposed = torch.where(at_proposed.isnan(), -torch.inf, at_proposed)
-    shift = float(at_own.median())
-    l_own, l_new = (at_own - shift).numpy(), (at_proposed - shift).numpy()
-    effective = _effective((at_own - shift).reshape(second.shape[:2]).numpy())
+    shift = float(at_drawn.median())
+    l_drawn, l_new = (at_drawn - shift).numpy(), (at_proposed - shift).numpy()
+    effective = _effective((at_drawn - shift).reshape(second.shape[:2]).numpy())
     share = effective / (effective + draws)
     log_1, log_2 = math.log(share), math.log(1 - share)
     log_r = 0.0
     for _ in range(ROUNDS):
         above = float(log_mean(l_new - np.logaddexp(log_1 + l_new, log_2 + log_r)))
-        below = float(log_mean(-np.logaddexp(log_1 + l_own, log_2 + log_r)))
+        below = float(log_mean(-np.logaddexp(log_1 + l_drawn, log_2 + log_r)))
         before, log_r = log_r, above - below
         if abs(log_r - before) < TOLERANCE:
             break
     f_new = np.exp(l_new - log_r - np.logaddexp(log_1 + l_new - log_r, log_2))
-    f_own = np.exp(-np.logaddexp(log_1 + l_own - log_r, log_2))
+    f_drawn = np.exp(-np.logaddexp(log_1 + l_drawn - log_r, log_2))
     square = f_new.var(ddof=1) / f_new.mean() ** 2 / draws
-    square += f_own.var(ddof=1) / f_own.mean() ** 2 / effective
+    square += f_drawn.var(ddof=1) / f_drawn.mean() ** 2 / effective
     return log_r + shift, math.sqrt(square)
 
 

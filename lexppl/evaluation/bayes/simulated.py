@@ -33,10 +33,10 @@ RESPONSE = "y"
 
 @dataclass(frozen=True, eq=False)
 class ProgramParts:
-    """A program with fixed parameters, as given, and a system's guide, objective and stage."""
+    """A program with fixed parameters, the original, and a system's guide, objective and stage."""
 
     model: Callable[..., Any]
-    given: Callable[..., Any]
+    original: Callable[..., Any]
     guide: Any = None
     objective: Any = None
     stage: Stage | None = None
@@ -125,7 +125,7 @@ def simulate(model: Callable[..., Any], x: Tensor, seed: int) -> Simulated:
 def seeds_of(seed: int, stream: int, count: int) -> list[int]:
     """Independent seeds: `count` of them, of one of several streams."""
     state = np.random.SeedSequence(seed, spawn_key=(stream,)).generate_state(count, np.uint64)
-    return [int(one >> np.uint64(1)) for one in state]
+    return [int(number >> np.uint64(1)) for number in state]
 
 
 Infer = Callable[[Tensor, Tensor, int], Samples]  # From x, y and a seed to draws of the posterior
@@ -151,8 +151,8 @@ class GuideFits:
 
     def __post_init__(self) -> None:
         int_at_least("at_once", self.at_once)
-        own = {"model", "train", "valid", "guide", "replicates", "seed"}
-        taken = sorted(own & set(self.options))
+        set_here = {"model", "train", "valid", "guide", "replicates", "seed"}
+        taken = sorted(set_here & set(self.options))
         if taken:
             raise ValueError(f"options {taken} are set by calibration; leave them out of options")
 
@@ -165,7 +165,7 @@ class GuideFits:
             raise ValueError("GuideFits needs a guide of global latents, as GuideFits(AutoNormal)")
         # Before the fits, which have a copy of the program: a guide may hold the program itself.
         with seeded(seeds[0]), program_settings(validate=False):
-            set_up_guides([guide], [parts.given], (x, ys[0]))
+            set_up_guides([guide], [parts.original], (x, ys[0]))
         options = {"progress": False, **self.options}
         if parts.objective is not None:
             options.setdefault("objective", parts.objective)
@@ -175,15 +175,15 @@ class GuideFits:
         objective = None if stage is None else options.pop("objective")
 
         def build() -> list[Stage]:
-            model, own = copy.deepcopy((parts.model, guide))
-            return [replace(stage, terms=[LossTerm(model, objective, own)])] if stage else []
+            model, guide_copy = copy.deepcopy((parts.model, guide))
+            return [replace(stage, terms=[LossTerm(model, objective, guide_copy)])] if stage else []
 
         for start in range(0, len(ys), self.at_once):
-            some = slice(start, start + self.at_once)
-            data = ReplicateData([(x, y) for y in ys[some]])
+            batch = slice(start, start + self.at_once)
+            data = ReplicateData([(x, y) for y in ys[batch]])
             program = copy.deepcopy(parts.model) if stage is None else System(build)
             result = fit(program, data, valid=None, seed=seeds[start], **options)
-            for fitted, y, seed in zip(result.guides, ys[some], seeds[some], strict=True):
+            for fitted, y, seed in zip(result.guides, ys[batch], seeds[batch], strict=True):
                 yield guide_draws(fitted, (x, y), draws, seed)[0]
 
 
@@ -195,9 +195,9 @@ def guide_draws(
     keep_parameters_local(guide)
     program = weights_first(guide)
 
-    def one(_: Tensor | None) -> tuple[dict[str, Tensor], Tensor]:
+    def drawn_once(_: Tensor | None) -> tuple[dict[str, Tensor], Tensor]:
         trace = pyro.poutine.trace(program).get_trace(*args)
-        kept, density = {}, torch.zeros(())
+        latents, density = {}, torch.zeros(())
         for name, node in trace.nodes.items():
             if (
                 node["type"] != "sample"
@@ -213,21 +213,21 @@ def guide_draws(
                 value = value.clamp(min=torch.finfo(value.dtype).tiny)
             density = density + node["fn"].log_prob(value).sum()
             if not (node["infer"] or {}).get("is_auxiliary", False):
-                kept[name] = value
-        return kept, density
+                latents[name] = value
+        return latents, density
 
     with drawing(seed), ParticleCounts(1, 1):
         try:
             with OutOfPlaceDraws():
-                drawn, density = torch.vmap(one, randomness="different")(torch.zeros(draws))
+                drawn, density = torch.vmap(drawn_once, randomness="different")(torch.zeros(draws))
         except (RuntimeError, ValueError):
             # A guide that reads its own numbers, as one that gives stored draws in their order.
-            each = []
+            runs = []
             for draw in range(draws):
                 with DrawIndex(draw, draws):
-                    each.append(one(None))
-            drawn = {name: torch.stack([d[name] for d, _ in each]) for name in each[0][0]}
-            density = torch.stack([value for _, value in each])
+                    runs.append(drawn_once(None))
+            drawn = {name: torch.stack([d[name] for d, _ in runs]) for name in runs[0][0]}
+            density = torch.stack([value for _, value in runs])
     if not drawn:
         raise ValueError("the guide draws no latent outside mask_particles()")
     return drawn, density
@@ -264,8 +264,8 @@ def posteriors_of(
         )
     for y, seed in zip(ys, seeds, strict=True):
         if hasattr(infer, "run"):
-            found = infer.run(held(parts.model), (x, y), seed=seed, progress=False)
-            yield {name: values.flatten(0, 1) for name, values in found.samples.items()}
+            posterior = infer.run(held(parts.model), (x, y), seed=seed, progress=False)
+            yield {name: values.flatten(0, 1) for name, values in posterior.samples.items()}
         else:
             yield infer(x, y, seed)
 

@@ -57,7 +57,7 @@ class FeatureValues:
 def decoded_values(x: Tensor, encoding: TableEncoding) -> dict[str, FeatureValues]:
     """Encoded rows `(N, D)` in their table's units, to six digits of their scale, by column."""
     table = x.detach().double().cpu().numpy()
-    found, start = {}, 0
+    by_column, start = {}, 0
     for column in encoding.columns:
         part = table[:, start : start + len(column.feature_names)].copy()
         start += len(column.feature_names)
@@ -66,15 +66,15 @@ def decoded_values(x: Tensor, encoding: TableEncoding) -> dict[str, FeatureValue
             part[part[:, -1] == 1.0] = np.nan
         name = column.name
         if isinstance(column, IndicatorColumn):
-            found[name] = FeatureValues(name, part[:, 0], ("no", "yes"))
+            by_column[name] = FeatureValues(name, part[:, 0], ("no", "yes"))
         elif isinstance(column, CategoricalColumn):
             places = _places(part[:, : len(column.levels)])
-            found[name] = FeatureValues(name, places, tuple(column.levels))
+            by_column[name] = FeatureValues(name, places, tuple(column.levels))
         else:
             numbers, dates = column.original(part[:, 0]), isinstance(column, DateColumn)
             scale = column.scale if column.asinh is None else 0.0
-            found[name] = FeatureValues(name, numbers, dates=dates, scale=scale)
-    return found
+            by_column[name] = FeatureValues(name, numbers, dates=dates, scale=scale)
+    return by_column
 
 
 def column_values(column: pd.Series) -> FeatureValues:
@@ -141,29 +141,29 @@ def feature_values(posterior: Posterior) -> dict[str, FeatureValues]:
 def _own(values: xr.DataArray, names: Sequence[str]) -> dict[str, FeatureValues]:
     levels = json.loads(values.attrs.get(LEVELS, "{}"))
     dates = json.loads(values.attrs.get(DATES, "[]"))
-    found = {}
+    by_name = {}
     for g, name in enumerate(names):
         numbers = values.values[:, g].astype(np.float64)
         if not np.isnan(numbers).all():
             known = tuple(levels[name]) if name in levels else None
-            found[name] = FeatureValues(name, numbers, known, name in dates)
-    return found
+            by_name[name] = FeatureValues(name, numbers, known, name in dates)
+    return by_name
 
 
 def _encoded(x: xr.DataArray, names: Sequence[str]) -> dict[str, FeatureValues]:
     columns = [str(column) for column in x["input"].values]
     table = x.values.astype(np.float64)
-    found = {}
+    by_name = {}
     for name in names:
         if marker_name(name) in columns:
             continue
         of_levels = [i for i, column in enumerate(columns) if column.startswith(f"{name}=")]
         if name in columns:
-            found[name] = FeatureValues(name, table[:, columns.index(name)])
+            by_name[name] = FeatureValues(name, table[:, columns.index(name)])
         elif of_levels:
             levels = tuple(columns[i][len(name) + 1 :] for i in of_levels)
-            found[name] = FeatureValues(name, _places(table[:, of_levels]), levels)
-    return found
+            by_name[name] = FeatureValues(name, _places(table[:, of_levels]), levels)
+    return by_name
 
 
 def _places(one_hot: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -74,10 +74,10 @@ def image_geometry(posterior: Posterior) -> ImageGeometry:
     constant = group_of(posterior, name) if name in group_names(posterior) else xr.Dataset()
     known = [n for n in (IMAGE, "x") if n in constant and set(constant[n].dims) == {"row", *EVENT}]
     if not known:
-        found = dict(constant["x"].sizes) if "x" in constant else "no x"
+        sizes = dict(constant["x"].sizes) if "x" in constant else "no x"
         raise ValueError(
             "the rows of this posterior are no images (row, channel, height, width); its "
-            f"constant_data has {found}. Of rows of pixels say which images they are: "
+            f"constant_data has {sizes}. Of rows of pixels say which images they are: "
             "with_images(posterior, (C, H, W))"
         )
     if FEATURE_MAP not in constant:
@@ -127,11 +127,11 @@ def with_images(
     if "x" not in constant:
         raise ValueError("the posterior has no x in constant_data, of which images could be made")
     x = constant["x"]
-    own = x.shape[1:]
-    if int(np.prod(own)) != channels * height * width or (len(own) > 1 and own != tuple(shape)):
+    dims = x.shape[1:]
+    if int(np.prod(dims)) != channels * height * width or (len(dims) > 1 and dims != tuple(shape)):
         raise ValueError(
             f"shape {tuple(shape)} has {channels * height * width} values; a row of x has shape "
-            f"{own}"
+            f"{dims}"
         )
     means = mask_means(posterior)
     entries = means.sizes[str(means.dims[-1])]
@@ -144,7 +144,7 @@ def with_images(
             f"{count}" + (": give groups, the entry of each pixel" if groups is None else "")
         )
     group = posterior[constants_name(posterior)]
-    if len(own) == 1:
+    if len(dims) == 1:
         images = x.values.reshape(-1, channels, height, width)
         coordinates = {"row": x["row"].values} if "row" in x.coords else {}
         group[IMAGE] = xr.DataArray(images, coordinates, ("row", *EVENT))

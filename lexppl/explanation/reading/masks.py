@@ -192,21 +192,21 @@ def mask_means(posterior: Posterior, by_row: bool = True) -> xr.DataArray:
     plain = dict.fromkeys(k.variable for k in KINDS.values())
     names = [name for name in plain if name in stats]
     for name in names[:1]:
-        own = f"{stats[name].attrs['site']}{BY_GUIDE}_"
-        names = [f"{own}{one}" for one in plain if f"{own}{one}" in stats] + names
+        prefix = f"{stats[name].attrs['site']}{BY_GUIDE}_"
+        names = [f"{prefix}{kind}" for kind in plain if f"{prefix}{kind}" in stats] + names
     if not names:
         raise ValueError(
             "the posterior has no sample_stats 'selection_probability', 'mask_mean' or "
             "'attribution'; give one that explain() made"
         )
     given_y = f"{names[0]}{GIVEN_Y}"
-    found = stats[names[0]]
-    if by_row and "row" not in found.dims:
+    means = stats[names[0]]
+    if by_row and "row" not in means.dims:
         raise ValueError(
-            f"the mask {found.attrs['site']!r} is not a row's: rows share it, and there is no mean "
+            f"the mask {means.attrs['site']!r} is not a row's: rows share it, and there is no mean "
             "of each; selection_table and plot_importance show it"
         )
-    return stats[given_y] if "row" not in found.dims and given_y in stats else found
+    return stats[given_y] if "row" not in means.dims and given_y in stats else means
 
 
 FOLD = "fold"  # The dimension that numbers the fits, and what their variables' names begin with
@@ -242,20 +242,20 @@ def by_groups(posterior: Posterior, groups: Mapping[str, Sequence[str]]) -> Post
         raise ValueError("groups are kept or hidden, and these masks do not select")
     dim = str(mask_means(posterior).dims[-1])
     names = [str(name) for name in masks_of(posterior)[dim].values]
-    given = [str(member) for members in groups.values() for member in members]
-    if sorted(given) != sorted(names):
-        raise ValueError(f"groups must have each of {names} once; they have {given}")
+    named = [str(member) for members in groups.values() for member in members]
+    if sorted(named) != sorted(names):
+        raise ValueError(f"groups must have each of {names} once; they have {named}")
     members = [[names.index(str(member)) for member in group] for group in groups.values()]
 
     def grouped(values: xr.DataArray) -> xr.DataArray:
-        each = [values.isel({dim: places}) for places in members]
+        of_groups = [values.isel({dim: places}) for places in members]
         drawn = "draw" in values.dims
-        each = [one.max(dim) if drawn else 1.0 - (1.0 - one).prod(dim) for one in each]
-        joined = xr.concat(each, dim).transpose(*values.dims)
+        of_groups = [part.max(dim) if drawn else 1.0 - (1.0 - part).prod(dim) for part in of_groups]
+        joined = xr.concat(of_groups, dim).transpose(*values.dims)
         joined = joined.astype(values.dtype).assign_coords({dim: list(map(str, groups))})
         return joined.rename(values.name).assign_attrs(values.attrs)
 
-    found = {}
+    datasets = {}
     for name in group_names(posterior):
         variables = _of_masks(group_of(posterior, name), dim)
         columns = {
@@ -266,8 +266,8 @@ def by_groups(posterior: Posterior, groups: Mapping[str, Sequence[str]]) -> Post
         if "importance" in variables and "mask" in columns:
             mean = columns["mask"].mean("row", dtype=np.float64)
             columns["importance"] = mean.assign_attrs(variables["importance"].attrs)
-        found[name] = xr.Dataset(columns, attrs=variables.attrs)
-    return like(posterior, found)
+        datasets[name] = xr.Dataset(columns, attrs=variables.attrs)
+    return like(posterior, datasets)
 
 
 def _of_masks(variables: xr.Dataset, dim: str) -> xr.Dataset:

@@ -12,6 +12,8 @@ from lexppl.arviz_compatibility import Posterior, group_names, group_of
 from lexppl.explanation.reading.masks import (
     ATTRIBUTION,
     PROBABILITY,
+    SAMPLED,
+    chains_are,
     fold_means,
     kind_of,
     mask_means,
@@ -40,11 +42,11 @@ class RowOutcome:
 
     def lines(self) -> list[str]:
         """In lines of a few words."""
-        found = [] if self.observed is None else [f"is {self.observed}"]
+        words = [] if self.observed is None else [f"is {self.observed}"]
         if self.predicted is not None:
             sure = "" if np.isnan(self.probability) else f", {percent(self.probability)}"
-            found.append(f"pred. {self.predicted}{sure}")
-        return found
+            words.append(f"pred. {self.predicted}{sure}")
+        return words
 
 
 def row_outcomes(posterior: Posterior, observed: Sequence[Any] | None = None) -> list[RowOutcome]:
@@ -54,8 +56,8 @@ def row_outcomes(posterior: Posterior, observed: Sequence[Any] | None = None) ->
     names, predictive = group_names(posterior), responses_of(posterior)
     known: Any = observed
     if known is None and "observed_data" in names:
-        found = group_of(posterior, "observed_data")["y"]
-        known = found.values if found.ndim == 1 else None
+        response = group_of(posterior, "observed_data")["y"]
+        known = response.values if response.ndim == 1 else None
     if known is not None and len(known) != rows:
         raise ValueError(f"observed must be of the posterior's {rows} rows; there are {len(known)}")
     if "y_probability" in predictive:
@@ -90,14 +92,14 @@ def percent(share: float) -> str:
 
 
 def _labels(known: Sequence[Any], classes: Sequence[str]) -> list[str | None]:
-    given = np.asarray(known)
-    if given.dtype.kind in "US":
-        unknown = sorted(set(given.tolist()) - set(classes))
+    labels = np.asarray(known)
+    if labels.dtype.kind in "US":
+        unknown = sorted(set(labels.tolist()) - set(classes))
         if not unknown:
-            return [str(name) for name in given]
+            return [str(name) for name in labels]
     else:
-        whole = given.astype(np.int64)
-        unknown = sorted(set(given[(whole != given) | (whole < 0) | (whole >= len(classes))]))
+        whole = labels.astype(np.int64)
+        unknown = sorted(set(labels[(whole != labels) | (whole < 0) | (whole >= len(classes))]))
         if not unknown:
             return [classes[place] for place in whole]
     raise ValueError(
@@ -123,11 +125,12 @@ class RowSpread:
 def row_spread(posterior: Posterior, rows: Any = slice(None)) -> RowSpread:
     """The width of the interval of a row's E[z | x]: of the 95 % t-interval over R replicates, mean
     ± t_{.975, R−1} s / √R, over R folds mean ± t_{.975, R−1} s, cut at 0 and at the largest
-    value; of a single fit the standard deviation of a draw, of selections √(p(1 − p))."""
-    found = row_interval(posterior, rows)
-    if found is None:
-        return _of_draws(posterior, mask_means(posterior).values[0, rows].astype(np.float64), rows)
-    ends, over = found
+    value; of a single fit, or of a sampled posterior, the standard deviation of a draw, of
+    selections √(p(1 − p))."""
+    interval = row_interval(posterior, rows)
+    if interval is None:
+        return _of_draws(posterior, rows)
+    ends, over = interval
     return RowSpread(
         ends[1] - ends[0],
         "width of 95\u00a0% interval",
@@ -140,30 +143,34 @@ def row_interval(
 ) -> tuple[NDArray[np.float64], str] | None:
     """The interval of :func:`row_spread`, its ends `(2, rows, G)`, and what it is over, or None."""
     means = mask_means(posterior)
-    each = means.values[:, rows].astype(np.float64)
+    by_chain = means.values[:, rows].astype(np.float64)
     kind = kind_of(posterior)
     of_folds = fold_means(posterior)
-    count = len(each if of_folds is None else of_folds)
-    if count < 2:
+    count = len(by_chain if of_folds is None else of_folds)
+    sampled = of_folds is None and chains_are(posterior).startswith(SAMPLED)
+    if count < 2 or sampled:
         return None
     if of_folds is not None:
         spread = of_folds.values[:, rows].astype(np.float64).std(0, ddof=1)
         over = f"{count} folds"
     else:
-        spread = mean_error(each, covers_rows(posterior))
+        spread = mean_error(by_chain, covers_rows(posterior))
         over = f"{count} replicates"
-    half, middle = stdtrit(count - 1, 0.975) * spread, each.mean(0)
+    half, middle = stdtrit(count - 1, 0.975) * spread, by_chain.mean(0)
     ends = np.stack([middle - half, middle + half])
     return (ends if kind is ATTRIBUTION else ends.clip(0.0, kind.most)), over
 
 
-def _of_draws(posterior: Posterior, means: NDArray[np.float64], rows: Any) -> RowSpread:
-    """The standard deviation of a draw, of a single fit."""
-    label, meaning = "sd of a draw", "the standard deviation of a draw of the mask, of a single fit"
+def _of_draws(posterior: Posterior, rows: Any) -> RowSpread:
+    """The standard deviation of a draw, of a single fit or over all chains of a sampler."""
+    means = mask_means(posterior)
+    whose = ", of a single fit" if len(means) == 1 else ""
+    label, meaning = "sd of a draw", f"the standard deviation of a draw of the mask{whose}"
+    exact = means.values[:, rows].astype(np.float64).mean(0).clip(0.0, 1.0)
     if kind_of(posterior) is PROBABILITY:
-        exact = means.clip(0.0, 1.0)
         return RowSpread(np.sqrt(exact * (1.0 - exact)), label, meaning)
-    drawn = masks_of(posterior)[mask_means(posterior).attrs["site"]].values[0][:, rows]
+    drawn = masks_of(posterior)[means.attrs["site"]].values[:, :, rows]
+    drawn = drawn.reshape(-1, *drawn.shape[2:])
     if len(drawn) < 2:
-        return RowSpread(np.full(means.shape, np.nan), label, meaning)
+        return RowSpread(np.full(exact.shape, np.nan), label, meaning)
     return RowSpread(drawn.std(0, ddof=1, dtype=np.float64), label, meaning)

@@ -128,11 +128,11 @@ class Reading:
 
     def rests_on(self) -> str:
         """What is read, and what is not shown of the rest."""
-        found = [group for group in self.groups if group.found]
+        shown = [group for group in self.groups if group.found]
         if all(group.found is None for group in self.groups):
             return self.reading([g for g in self.groups if g.kept >= READ or not self.selects])
-        if found:
-            lines = [self.reading(found).removesuffix("."), *self._others()]
+        if shown:
+            lines = [self.reading(shown).removesuffix("."), *self._others()]
             return "; ".join(lines[:2]) + ("" if len(lines) > 1 else ".") + "".join(lines[2:])
         which = f"any of the {self.features} features"
         if self.features == 1:
@@ -204,9 +204,9 @@ class Reading:
 
     def sureness(self) -> str:
         """By what it is known, and whether the fits agree."""
-        found, lines = [group for group in self.groups if group.found], []
-        if found and self.rate:
-            shows = "Each of these says something" if len(found) > 1 else "It says something"
+        shown, lines = [group for group in self.groups if group.found], []
+        if shown and self.rate:
+            shows = "Each of these says something" if len(shown) > 1 else "It says something"
             lines.append(
                 f"{shows}, alone or beyond all others, on {self._rows} that were judged by "
                 f"predictors which had not learned from them; {self.rate}"
@@ -219,11 +219,11 @@ class Reading:
             reads = any(group.kept >= READ for group in self.groups) or not self.selects
             lines.append(
                 "beyond that its predictions are not shown to be better than guessing"
-                if found
+                if shown
                 else "on rows that it has not seen its predictions are no better than guessing"
                 + ", so that what it reads says little" * reads
             )
-        read = self.groups if self.rate is None else found
+        read = self.groups if self.rate is None else shown
         lines += self._of_fits(read) if read or self.rate is None else []
         return _capital("; ".join(lines)) + "." if lines else ""
 
@@ -268,8 +268,8 @@ class Reading:
 def _shares(groups: Sequence[ReadGroup]) -> str:
     """Groups with the share of the rows that read them, by falling share."""
     return listed(
-        f"{listed(group.with_members for group in some)} {phrase}"
-        for phrase, some in groupby(groups, key=lambda g: share_of(g.kept))
+        f"{listed(group.with_members for group in alike)} {phrase}"
+        for phrase, alike in groupby(groups, key=lambda g: share_of(g.kept))
     )
 
 
@@ -291,17 +291,17 @@ def plain(text: str) -> str:
     return text.replace(BOLD, "").replace(PLAIN, "")
 
 
-def share_of(kept: float) -> str:
+def share_of(share: float) -> str:
     """In how many rows, in words.
 
     >>> share_of(0.98), share_of(0.52), share_of(0.88)
     ('in nearly every row', 'in half of the rows', 'in 9 of 10 rows')
     """
-    if kept >= 0.95:
+    if share >= 0.95:
         return "in nearly every row"
-    if kept < READ:
+    if share < READ:
         return "in fewer than 1 of 20 rows"
-    tenths = min(9, max(1, round(10 * kept)))
+    tenths = min(9, max(1, round(10 * share)))
     return "in half of the rows" if tenths == 5 else f"in {tenths} of 10 rows"
 
 
@@ -323,19 +323,19 @@ def groups_read(
     table = ranking if groups is None else groups
     if "agreement" not in table:
         table = table.assign(agreement=math.nan)
-    kept = str(ranking.columns[0])
-    found = []
+    column = str(ranking.columns[0])
+    read = []
     for line in table.reset_index(names="name").to_dict("records"):
-        own = ranking if groups is None else ranking[ranking["group"] == line["name"]]
-        members = (str(line["name"]),) if groups is None else tuple(map(str, own.index))
-        numbers = (float(line[name]) for name in (kept, "lower", "upper", "agreement"))
+        features = ranking if groups is None else ranking[ranking["group"] == line["name"]]
+        members = (str(line["name"]),) if groups is None else tuple(map(str, features.index))
+        numbers = (float(line[name]) for name in (column, "lower", "upper", "agreement"))
         share, low, high, agreement = numbers
         tested = None if groups is None else bool(line["found"])
         ends = [float(line.get(name, math.nan)) for name in ("first_upper", "gain_upper")]
         known: dict[str, Any] = {"found": tested, "nothing": max(ends) < LEAST}
         known["stand_ins"] = stand_ins.get(str(line["name"]), {})
-        found.append(ReadGroup(str(line["name"]), members, share, low, high, agreement, **known))
-    return found
+        read.append(ReadGroup(str(line["name"]), members, share, low, high, agreement, **known))
+    return read
 
 
 def reading_of(posterior: Posterior, target: str = "") -> Reading:

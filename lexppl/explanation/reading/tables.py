@@ -119,9 +119,9 @@ def selection_table(posterior: Posterior, *, level: float = 0.95) -> pd.DataFram
     interval = _posterior_interval(posterior, by_chain.attrs["site"], upper)
     what = "posterior interval"
     if of_folds is not None:
-        each = abs(of_folds).mean("row", dtype=np.float64).values
+        by_fold = abs(of_folds).mean("row", dtype=np.float64).values
         # On rows that fits have learned from the mean may lie elsewhere than on held-out ones.
-        interval = np.minimum(each.min(0), mean), np.maximum(each.max(0), mean)
+        interval = np.minimum(by_fold.min(0), mean), np.maximum(by_fold.max(0), mean)
         what = "range of the folds' fits"
     elif interval is None:
         half = _half_interval(posterior, by_chain.values, upper)
@@ -138,8 +138,8 @@ def selection_table(posterior: Posterior, *, level: float = 0.95) -> pd.DataFram
     )
     table.attrs["interval"] = what if of_folds is not None else f"{level * 100:g} % {what}"
     if (modes := modes_of(posterior)) is not None:
-        for number, kept in enumerate(modes[f"mode_{variable}"].values, 1):
-            table[f"mode_{number}"] = kept.mean(0, dtype=np.float64)
+        for number, masks in enumerate(modes[f"mode_{variable}"].values, 1):
+            table[f"mode_{number}"] = masks.mean(0, dtype=np.float64)
         table.attrs["mode_weights"] = tuple(modes["mode_weight"].values.tolist())
     return table.sort_values(variable, ascending=False, kind="stable")
 
@@ -338,15 +338,15 @@ def row_dict(posterior: Posterior, row: int) -> dict[str, Any]:
     """
     means = mask_means(posterior)
     place = int_between("row", row, 0, means.sizes["row"] - 1, note="rows of the explanation")
-    own = tidy_frame(posterior).iloc[place * means.shape[2] : (place + 1) * means.shape[2]]
-    own = own.sort_values(str(means.name), ascending=False, key=abs, kind="stable")
-    lines = own.drop(columns="row").astype(object).where(own.drop(columns="row").notna(), None)
-    found: dict[str, Any] = {"row": means["row"].values[place : place + 1].tolist()[0]}
+    tidy = tidy_frame(posterior).iloc[place * means.shape[2] : (place + 1) * means.shape[2]]
+    tidy = tidy.sort_values(str(means.name), ascending=False, key=abs, kind="stable")
+    lines = tidy.drop(columns="row").astype(object).where(tidy.drop(columns="row").notna(), None)
+    summary: dict[str, Any] = {"row": means["row"].values[place : place + 1].tolist()[0]}
     response = responses_of(posterior)
     if "y_probability" in response:
         p = response["y_probability"].isel(row=place).mean("chain", dtype=np.float64)
         classes = [str(name) for name in p["class"].values]
-        found["probabilities"] = dict(zip(classes, p.values.tolist(), strict=True))
+        summary["probabilities"] = dict(zip(classes, p.values.tolist(), strict=True))
     elif "y" in response:
-        found["response"] = float(response["y"].isel(row=place).mean())
-    return {**found, "features": lines.to_dict("records")}
+        summary["response"] = float(response["y"].isel(row=place).mean())
+    return {**summary, "features": lines.to_dict("records")}

@@ -183,8 +183,8 @@ class SampledEstimator(GradientEstimator):
 
     def score_terms(self, sites: Sequence[Site], estimate: Estimate) -> Tensor | float:
         """The term of all the sites that this estimator has."""
-        found = [self.score_term(site, estimate.terms) for site in sites]
-        return sum(found[1:], found[0])
+        shares = [self.score_term(site, estimate.terms) for site in sites]
+        return sum(shares[1:], shares[0])
 
     def estimate(self, program: ParticleProgram, spec: BoundSpec) -> Tensor:
         if math.isinf(spec.masks):
@@ -223,9 +223,9 @@ class SampledEstimator(GradientEstimator):
                 return None
             if torch.is_grad_enabled():
                 estimator.check(site, spec)
-            value, kept = estimator.remembered_draw(site)
-            if kept is not None:
-                memory[site.name] = kept
+            value, remembered = estimator.remembered_draw(site)
+            if remembered is not None:
+                memory[site.name] = remembered
             return value
 
         run = program.run(spec.particles, spec.imputations, draw, spec.random_masks)
@@ -270,10 +270,10 @@ class SampledEstimator(GradientEstimator):
     def _chosen(self, site: Site, run: ParticleTrace) -> "SampledEstimator | None":
         estimator = self._for(site)
         in_model = run.sites.get(site.name)
-        own = None if in_model is None else in_model.infer.get(ESTIMATOR)
-        if own is not None and own != estimator:
+        asked = None if in_model is None else in_model.infer.get(ESTIMATOR)
+        if asked is not None and asked != estimator:
             raise ValueError(
-                f"the guide draws {site.name!r}, and the model asks for the estimator {own!r} of "
+                f"the guide draws {site.name!r}, and the model asks for the estimator {asked!r} of "
                 "it; write infer={'estimator': …} at the guide's statement, which is the one whose "
                 "gradient is estimated"
             )

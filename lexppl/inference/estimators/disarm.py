@@ -113,13 +113,13 @@ def _paired(site: Site, terms: BoundTerms) -> Iterator[Share]:
             yield Share((first - second) / draws, average.plates)
 
 
-def _exchanged(weight: LogWeight, own: Tensor, partner: Tensor, back: bool = False) -> Tensor:
-    """`f(z_l) − f(z'_l)` for the bounds of `own`, each mask exchanged for its partner in turn."""
+def _exchanged(weight: LogWeight, drawn: Tensor, partner: Tensor, back: bool = False) -> Tensor:
+    """`f(z_l) − f(z'_l)` for the bounds of `drawn`, each mask exchanged for its partner in turn."""
     masks = weight.masks
-    own, partner = (v.unflatten(MASK_DIM, (-1, masks)) for v in (own, partner))
-    bound = torch.logsumexp(own, -2, keepdim=True) - math.log(masks)
-    at = torch.eye(masks, dtype=torch.bool, device=own.device).unsqueeze(-1)
-    other = torch.where(at, partner.unsqueeze(-3), own.unsqueeze(-3))
+    drawn, partner = (v.unflatten(MASK_DIM, (-1, masks)) for v in (drawn, partner))
+    bound = torch.logsumexp(drawn, -2, keepdim=True) - math.log(masks)
+    at = torch.eye(masks, dtype=torch.bool, device=drawn.device).unsqueeze(-1)
+    other = torch.where(at, partner.unsqueeze(-3), drawn.unsqueeze(-3))
     exchanged = torch.logsumexp(other, -2) - math.log(masks)
     difference = exchanged - bound if back else bound - exchanged
     return difference.flatten(-3, -2)

@@ -61,24 +61,24 @@ class Enumerate(GradientEstimator):
         outside = joint_values(scored_outside(probe), MOST_OUTSIDE)
         total: Tensor | float = 0.0
         for place in range(len(next(iter(outside.values()), [0]))):
-            given = {name: values[place] for name, values in outside.items()}
-            if given:
+            outer = {name: values[place] for name, values in outside.items()}
+            if outer:
                 # Which masks there are may depend on them, as on a k that has a prior.
                 probe = program.run(
-                    draw=lambda site, given=given: given.get(site.name),  # type: ignore[misc]
+                    draw=lambda site, outer=outer: outer.get(site.name),  # type: ignore[misc]
                     random_masks=spec.random_masks,
                     subsamples=probe.subsamples,
                 )
-            run, value = _listed(program, spec, probe, given)
-            if given:
-                log_q = [run.guide_sites[name].score().sum() for name in given]
+            run, value = _listed(program, spec, probe, outer)
+            if outer:
+                log_q = [run.guide_sites[name].score().sum() for name in outer]
                 value = torch.stack(log_q).sum().exp() * value
             total = total + value
         return torch.as_tensor(total)
 
 
 def _listed(
-    program: ParticleProgram, spec: BoundSpec, probe: ParticleTrace, given: Mapping[str, Tensor]
+    program: ParticleProgram, spec: BoundSpec, probe: ParticleTrace, outer: Mapping[str, Tensor]
 ) -> tuple[ParticleTrace, Tensor]:
     """The run of all joint values, and the objective, for given values of the latents outside."""
     copies = 1 if math.isinf(spec.masks) else int(spec.masks)
@@ -95,7 +95,7 @@ def _listed(
     masks = len(listed)
 
     def draw(drawn: Site) -> Tensor | None:
-        return given[drawn.name] if drawn.name in given else listed.give(drawn)
+        return outer[drawn.name] if drawn.name in outer else listed.give(drawn)
 
     run = program.run(
         masks * copies, spec.imputations, draw, spec.random_masks, subsamples=probe.subsamples

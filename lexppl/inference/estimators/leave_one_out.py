@@ -206,8 +206,8 @@ class LeaveOneOut(SampledEstimator):
                 "own estimator out, or ",
             )
         advantages = [averaged_advantage(estimate.program, estimate.terms)]
-        found = [mask_score(site, estimate.terms, advantages) for site in sites]
-        return sum(found[1:], found[0])
+        shares = [mask_score(site, estimate.terms, advantages) for site in sites]
+        return sum(shares[1:], shares[0])
 
     def _averages_now(self, spec: BoundSpec) -> bool:
         # A term of a shift s ≥ 1 moves the predictors, and the score does not.

@@ -134,8 +134,8 @@ class REBAR(SampledEstimator):
         relaxed = relaxation(site.distribution)
         noise = relaxed.noise()
         draw = relaxed.draw(noise)
-        one = _Drawn(relaxed, noise, draw, random_state(draw.device))
-        return relaxed.mask(draw).detach(), one
+        memo = _Drawn(relaxed, noise, draw, random_state(draw.device))
+        return relaxed.mask(draw).detach(), memo
 
     def score_terms(self, sites: Sequence[Site], estimate: Estimate) -> Tensor | float:
         hard, spec = estimate.terms, estimate.terms.spec
@@ -144,7 +144,7 @@ class REBAR(SampledEstimator):
             return 0.0
         # What f is at relaxed masks is free to choose; the guide's weights are left out where the
         # distribution has no log-probability of them.
-        rough = [name for name, one in drawn.items() if not one.relaxed.extends_log_prob]
+        rough = [name for name, memo in drawn.items() if not memo.relaxed.extends_log_prob]
         held = {
             s.name: s.value
             for s in hard.run.drawn
@@ -164,13 +164,13 @@ class REBAR(SampledEstimator):
                     return held[site.name]
                 if site.name not in drawn:
                     return None
-                one = drawn[site.name]
+                memo = drawn[site.name]
                 # The distribution as it is in this run: it may depend on another site's relaxed
                 # mask.
                 value = relaxation(site.distribution).relaxed(noises[site.name], temperature)
                 if self.straight_through:
-                    value = straight_through(one.relaxed.mask(one.draw), value)
-                set_random_state(one.draw.device, one.state)
+                    value = straight_through(memo.relaxed.mask(memo.draw), value)
+                set_random_state(memo.draw.device, memo.state)
                 return value
 
             run = estimate.program.run(
@@ -184,14 +184,14 @@ class REBAR(SampledEstimator):
 
         # Relaxed masks are in no discrete distribution's support.
         with pyro.validation_enabled(False):
-            free = with_noise({name: one.noise for name, one in drawn.items()})
-            conditional = {n: one.relaxed.conditional_noise(one.draw) for n, one in drawn.items()}
+            free = with_noise({name: memo.noise for name, memo in drawn.items()})
+            conditional = {n: d.relaxed.conditional_noise(d.draw) for n, d in drawn.items()}
             last = next(iter(drawn.values())).draw.device
             ahead = random_state(last)
-            given = with_noise(conditional)
+            conditioned = with_noise(conditional)
             # Else the next step's masks would have this step's conditional noise.
             set_random_state(last, ahead)
-            return self._score_term(sites, drawn, hard, free, given)
+            return self._score_term(sites, drawn, hard, free, conditioned)
 
     def _score_term(
         self,
@@ -199,21 +199,21 @@ class REBAR(SampledEstimator):
         drawn: Mapping[str, _Drawn],
         hard: BoundTerms,
         free: BoundTerms,
-        given: BoundTerms,
+        conditioned: BoundTerms,
     ) -> Tensor:
         """A term of value zero with the gradient of the formula, from its three sets of masks."""
         _, scale = self._numbers
-        control = _with_scores(free) - _with_scores(given)
+        control = _with_scores(free) - _with_scores(conditioned)
         # The score's value is zero, so that a tuned signal passes no gradient but its own
         # variance.
         total: Tensor = scale * zero_with_gradient(control)
         for site in sites:
             if site.name not in drawn:
                 continue
-            one = drawn[site.name]
+            memo = drawn[site.name]
             with torch.set_grad_enabled(self.control is not None):
-                signal = _benefit(site, hard).detach() - scale * _benefit(site, given)
-            score = site.summed(one.relaxed.log_prob(one.draw))
+                signal = _benefit(site, hard).detach() - scale * _benefit(site, conditioned)
+            score = site.summed(memo.relaxed.log_prob(memo.draw))
             total = total + (zero_with_gradient(score) * signal).sum()
         return total
 

@@ -233,20 +233,20 @@ class BoundTerms:
         return self._penalties() + self._entropies()
 
     def _penalties(self) -> list[Average]:
-        found = []
+        costs = []
         for site in self.run.sites.values():
             if site.is_penalty and site.in_particles:
                 value = site.scaled_log_prob()
                 if not _is(self.spec.penalty, 1.0):
                     value = self.spec.penalty * value
                 of_distribution = not site.infer.get(BY_DRAW, True)
-                found.append(Average(value, site.outer, frozenset() if of_distribution else None))
-        return found
+                costs.append(Average(value, site.outer, frozenset() if of_distribution else None))
+        return costs
 
     def _entropies(self) -> list[Average]:
         if _is(self.spec.entropy, 0.0) or self.spec.random_masks:
             return []
-        found: list[Average] = []
+        entropies: list[Average] = []
         before: set[str] = set()
         for site in self.run.mask_sites:
             after: frozenset[str] | None = None
@@ -259,9 +259,9 @@ class BoundTerms:
                 value = _entropy(site.name, distribution, self.spec.towards)
                 after = frozenset(before if by_particle else ())
             value = self.spec.entropy * site.summed(scale_and_mask(value, site.scale, site.mask))
-            found.append(Average(value, site.outer, after))
+            entropies.append(Average(value, site.outer, after))
             before.add(site.name)
-        return found
+        return entropies
 
     @cached_property
     def outside(self) -> Tensor | float:
@@ -276,8 +276,8 @@ class BoundTerms:
         for site in self.run.guide_sites.values():
             if site.in_particles:
                 continue
-            own = closed.get(site.name)
-            total = total - (site.scaled_log_prob().sum() if own is None else own)
+            divergence = closed.get(site.name)
+            total = total - (site.scaled_log_prob().sum() if divergence is None else divergence)
         return total
 
     @property
@@ -301,8 +301,8 @@ class BoundTerms:
         for site in judged:
             others = getattr(site.distribution, LEARNING)
             for distribution in others:
-                own = {**self.run.sites, site.name: replace(site, distribution=distribution)}
-                weights = BoundTerms(replace(self.run, sites=own), self.spec).log_weights
+                sites = {**self.run.sites, site.name: replace(site, distribution=distribution)}
+                weights = BoundTerms(replace(self.run, sites=sites), self.spec).log_weights
                 total = total + sum(w.to_nats(w.bounds).sum() for w in weights) / len(others)
         return total
 

@@ -231,9 +231,9 @@ def match_order(
     """Match each latent with those that its program draws before it."""
     of_terms = {id(term) for term in terms}
     for site in drawn:
-        kind, own = (DRAW, guided) if site.name in guided else (LATENT, sites)
-        names = list(own)
-        earlier = [own[n] for n in names[: names.index(site.name)]]
+        kind, of_kind = (DRAW, guided) if site.name in guided else (LATENT, sites)
+        names = list(of_kind)
+        earlier = [of_kind[n] for n in names[: names.index(site.name)]]
         latents = [s.log_plates for s in earlier if s.in_particles and not s.observed]
         missing = frozenset[PlateKey]().union(*latents) - site.log_plates
         for program in (guided, sites) if missing else ():

@@ -334,9 +334,9 @@ class ParticleProgram:
         """Run guide and model once with `masks × imputations` particles a row."""
 
         def recorded(
-            program: Program, called: Program, given: Mapping[str, Any]
+            program: Program, called: Program, known: Mapping[str, Any]
         ) -> dict[str, Site]:
-            recorder = _Recorder(given, rows, draw, random_masks)
+            recorder = _Recorder(known, rows, draw, random_masks)
             with ParticleCounts(masks, imputations), recorder:
                 called(*self.args, **self._kwargs)
             if is_validation_enabled():
@@ -347,8 +347,8 @@ class ParticleProgram:
         rows = dict(subsamples or {})
         guided: dict[str, Site] = {}
         if self.guide is not None and self._guide is not None:
-            found = recorded(self.guide, self._guide, {})
-            guided = {name: site for name, site in found.items() if not site.is_deterministic}
+            by_guide = recorded(self.guide, self._guide, {})
+            guided = {name: site for name, site in by_guide.items() if not site.is_deterministic}
         values = {name: s.value for name, s in guided.items() if s.value is not None}
         sites = recorded(self.model, self.called, values)
         if is_validation_enabled():

@@ -90,10 +90,10 @@ class Site:
     def before_particles(self) -> tuple[Any, bool]:
         """A mask's distribution, and whether it differs by mask; if not, it is `(…, 1, B)`."""
         shape = self.distribution.batch_shape
-        own = self.infer.get(BEFORE_PARTICLES)
-        if own is None or (len(own.batch_shape) >= -MASK_DIM and own.batch_shape[MASK_DIM] != 1):
+        law = self.infer.get(BEFORE_PARTICLES)
+        if law is None or (len(law.batch_shape) >= -MASK_DIM and law.batch_shape[MASK_DIM] != 1):
             return self.distribution, True
-        return own.expand((*shape[:MASK_DIM], 1, *shape[MASK_DIM + 1 :])), False
+        return law.expand((*shape[:MASK_DIM], 1, *shape[MASK_DIM + 1 :])), False
 
     @property
     def has_own_plates(self) -> bool:
@@ -142,12 +142,12 @@ class Site:
         return value.sum(dims, keepdim=True) if dims else value
 
 
-def same_numbers(one: float | Tensor, other: float | Tensor, exact: bool = True) -> bool:
-    if not isinstance(one, Tensor) and not isinstance(other, Tensor):
-        return bool(one == other)
-    if one is other or not is_validation_enabled() or _is_wrapped(one) or _is_wrapped(other):
+def same_numbers(first: float | Tensor, second: float | Tensor, exact: bool = True) -> bool:
+    if not isinstance(first, Tensor) and not isinstance(second, Tensor):
+        return bool(first == second)
+    if first is second or not is_validation_enabled() or _is_wrapped(first) or _is_wrapped(second):
         return True
-    a, b = torch.broadcast_tensors(torch.as_tensor(one), torch.as_tensor(other))
+    a, b = torch.broadcast_tensors(torch.as_tensor(first), torch.as_tensor(second))
     a, b = a.detach(), b.detach().to(a)
     return bool(torch.equal(a, b) if exact else torch.allclose(a, b))
 
@@ -165,7 +165,7 @@ def closed_divergences(sites: Mapping[str, Site], guided: Mapping[str, Site]) ->
     shared = [name for name, q in guided.items() if name in sites and not q.in_particles]
     if shared != [name for name in sites if name in set(shared)]:
         raise ValueError(f"closed_kl needs the guide's latents, {shared}, in the model's order")
-    found: dict[str, Tensor] = {}
+    divergences: dict[str, Tensor] = {}
     for name in closed:
         if name not in shared:
             raise ValueError(
@@ -177,10 +177,10 @@ def closed_divergences(sites: Mapping[str, Site], guided: Mapping[str, Site]) ->
         if not plain or isinstance(p.scale, Tensor) or p.scale != q.scale:
             raise ValueError(f"closed_kl needs one scale and no mask for {name!r} in both programs")
         try:
-            found[name] = (p.scale * kl_divergence(q.distribution, p.distribution)).sum()
+            divergences[name] = (p.scale * kl_divergence(q.distribution, p.distribution)).sum()
         except NotImplementedError as error:
             raise ValueError(
                 f"no closed form is registered for KL({type(q.distribution).__name__} ‖ "
                 f"{type(p.distribution).__name__}) of {name!r}; leave out closed_kl"
             ) from error
-    return found
+    return divergences

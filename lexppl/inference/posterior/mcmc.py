@@ -303,9 +303,9 @@ def _check_kernel(kernel: Any) -> None:
             "kernel must be the class pyro.infer.NUTS or pyro.infer.HMC, one derived from them, or "
             f"a functools.partial of one, built with the masks summed out; it is {kernel!r}"
         )
-    given = (*kernel.args, *kernel.keywords) if isinstance(kernel, partial) else ()
+    preset = (*kernel.args, *kernel.keywords) if isinstance(kernel, partial) else ()
     known = [name for name in inspect.signature(kind).parameters if name not in OURS]
-    if wrong := [name for name in given if name not in known]:
+    if wrong := [name for name in preset if name not in known]:
         raise ValueError(
             f"{kind.__name__} is given {wrong}: by position, or arguments that the program sets "
             f"here or that it does not have; it takes {known} by name"

@@ -367,5 +367,5 @@ def disagreement(
         rounding_ratio([eager.loss], [graph.loss]),
         rounding_ratio(eager.learned, graph.learned, more),
         rounding_ratio(eager.controls, graph.controls, more),
-        *(rounding_ratio([one], [other]) for one, other in others),
+        *(rounding_ratio([first], [second]) for first, second in others),
     )

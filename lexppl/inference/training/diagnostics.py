@@ -67,8 +67,8 @@ def collapse(marginals: Tensor, of_rows: bool = True) -> str | None:
         return ALL_ON if marginals.shape[-1] > 1 else None
     if not of_rows:
         return None
-    kept = marginals > 0.5
-    same = bool((kept == kept[:1]).all())
+    is_kept = marginals > 0.5
+    same = bool((is_kept == is_kept[:1]).all())
     still = len(marginals) > 1 and bool((marginals.std(0) < 0.05).all())
     return ONE_MASK if same and still else None
 
@@ -77,11 +77,11 @@ def collapses(
     models: Sequence[Any], guides: Sequence[Any], batches: Sequence[Columns]
 ) -> list[str | None]:
     """The first :func:`collapse` among each program's learned mask sites, or None."""
-    found: list[str | None] = []
+    collapsed: list[str | None] = []
     for model, guide, batch in zip(models, guides, batches, strict=True):
-        kinds = [collapse(*each) for each in mask_marginals(model, guide, batch).values()]
-        found.append(next((kind for kind in kinds if kind is not None), None))
-    return found
+        kinds = [collapse(*marginals) for marginals in mask_marginals(model, guide, batch).values()]
+        collapsed.append(next((kind for kind in kinds if kind is not None), None))
+    return collapsed
 
 
 def mask_marginals(
@@ -109,12 +109,12 @@ def _reads(value: Tensor, x: Tensor) -> bool:
     return gradient is not None
 
 
-def report_collapse(found: list[str | None], advice: Mapping[str, str] = ADVICE) -> None:
+def report_collapse(kinds: list[str | None], advice: Mapping[str, str] = ADVICE) -> None:
     """Warn of collapsed replicates by name, with what to try."""
     for name in (ALL_OFF, ALL_ON, ONE_MASK):
-        where = [r for r, kind in enumerate(found) if kind == name]
+        where = [r for r, kind in enumerate(kinds) if kind == name]
         if where:
-            which = "" if len(found) == 1 else f" (replicates {where} of {len(found)})"
+            which = "" if len(kinds) == 1 else f" (replicates {where} of {len(kinds)})"
             warnings.warn(f"collapse, {name}{which}: {advice[name]}", CollapseWarning, stacklevel=3)
 
 
@@ -204,30 +204,30 @@ def settled(result: FitResult, *, last: float = LAST) -> Settled:
         >>> settled(result).fall.shape
         (1,)
     """
-    found = _judged(result, fraction("last", last))
-    if found.warning:
-        warnings.warn(found.warning, NotSettledWarning, stacklevel=2)
-    return found
+    verdict = _judged(result, fraction("last", last))
+    if verdict.warning:
+        warnings.warn(verdict.warning, NotSettledWarning, stacklevel=2)
+    return verdict
 
 
 def warn_if_moving(result: FitResult) -> None:
     """Warn of a fit that is too short to be judged or still moves, not of one with a noisy loss."""
     if not len(result.history) or result.interrupted:
         return
-    found = _judged(result, LAST)
+    verdict = _judged(result, LAST)
     if (
-        np.isnan(found.fall).any()
-        or (found.fall > np.maximum(ERRORS * found.noise, MOST_FALL)).any()
+        np.isnan(verdict.fall).any()
+        or (verdict.fall > np.maximum(ERRORS * verdict.noise, MOST_FALL)).any()
     ):
-        warnings.warn(str(found.warning), NotSettledWarning, stacklevel=3)
+        warnings.warn(str(verdict.warning), NotSettledWarning, stacklevel=3)
 
 
 def _judged(result: FitResult, last: float) -> Settled:
     history = result.history
     if not len(history):
         raise ValueError("the result has no history of a fit, such as one that was sampled")
-    own = history.train[history.stage == history.stage[-1]]
-    losses = own[-max(1, round(last * len(own))) :]
+    stage_losses = history.train[history.stage == history.stage[-1]]
+    losses = stage_losses[-max(1, round(last * len(stage_losses))) :]
     fall = noise = np.full(result.replicates, np.nan)
     if len(losses) >= FEWEST:
         rows = 1 if result.rows is None else result.rows[0]

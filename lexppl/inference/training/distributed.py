@@ -89,8 +89,8 @@ class Processes(OneProcess):
             values = compute()
         except ProcessError:
             raise
-        except Exception as own:
-            error = own
+        except Exception as raised:
+            error = raised
         flags = values.new_tensor([float(error is not None), float(self.interrupted)])
         every = torch.cat([values, flags])
         try:
@@ -166,10 +166,10 @@ class Processes(OneProcess):
                     self._gather((f"{type(error).__name__}: {error}", {}))
                 raise
 
-    def _gather(self, own: tuple[str | None, dict[str, str]]) -> list[Any]:
+    def _gather(self, answer: tuple[str | None, dict[str, str]]) -> list[Any]:
         everyone: list[Any] = [None] * self.count
         try:
-            dist.all_gather_object(everyone, own, group=self._group)
+            dist.all_gather_object(everyone, answer, group=self._group)
         except RuntimeError as lost:
             raise self._ended(lost) from lost
         return everyone
@@ -203,21 +203,21 @@ def _delayed_interrupt(processes: Processes) -> Iterator[None]:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def processes_of(given: Any) -> OneProcess:
+def processes_of(distributed: Any) -> OneProcess:
     """The group of processes that share the rows of a fit: of one process where it runs alone."""
-    if given is False:
+    if distributed is False:
         return OneProcess()
     is_available = dist.is_available()
-    if given is not None and given is not True:
-        if not (is_available and isinstance(given, dist.ProcessGroup)):
+    if distributed is not None and distributed is not True:
+        if not (is_available and isinstance(distributed, dist.ProcessGroup)):
             raise TypeError(
                 "distributed must be None, True, False or a torch.distributed.ProcessGroup that "
-                f"this process is in; it is {given!r}"
+                f"this process is in; it is {distributed!r}"
             )
-        return Processes(given) if dist.get_world_size(given) > 1 else OneProcess()
+        return Processes(distributed) if dist.get_world_size(distributed) > 1 else OneProcess()
     if not is_available or not dist.is_initialized():
         launched = int(os.environ.get("WORLD_SIZE", "1")) if "RANK" in os.environ else 1
-        if given is None:
+        if distributed is None:
             if is_available and launched > 1 and dist.is_torchelastic_launched():
                 raise ValueError(
                     f"this is one of {launched} processes that torchrun has started, and each "
@@ -241,8 +241,8 @@ def name_of_round(store: Any, rank: int, count: int) -> str:
     """A name that these processes agree on, and none before them: `torchrun` keeps its store when
     it starts processes again. Each writes a word, the first proposes all words, each confirms its
     own."""
-    own = uuid4().hex
-    store.set(f"{PREFIX}/{rank}", own)
+    word = uuid4().hex
+    store.set(f"{PREFIX}/{rank}", word)
     while True:
         if rank == 0:
             words = b",".join(store.get(f"{PREFIX}/{r}") for r in range(count)).decode()
@@ -250,7 +250,7 @@ def name_of_round(store: Any, rank: int, count: int) -> str:
         else:
             words = store.get(f"{PREFIX}/proposed").decode()
         name = f"{PREFIX}/{hashlib.sha256(words.encode()).hexdigest()}"
-        if own in words.split(","):
+        if word in words.split(","):
             store.set(f"{name}/{rank}", "")
             if rank == 0 and all(store.check([f"{name}/{r}"]) for r in range(count)):
                 store.set(f"{name}/taken", "")
@@ -259,9 +259,9 @@ def name_of_round(store: Any, rank: int, count: int) -> str:
         time.sleep(PAUSE)
 
 
-def refuse_processes(given: Any) -> None:
+def refuse_processes(distributed: Any) -> None:
     """Refuse to sample in several processes, each of which would sample the same."""
-    if processes_of(given).count > 1:
+    if processes_of(distributed).count > 1:
         raise ValueError(
             "inference= samples in one process, and several were to share this fit, each of which "
             "would draw the same: call it in one of them, or give distributed=False"
@@ -285,8 +285,8 @@ class Dealt:
     def of(self, batch: Columns, weights: Tensor | None) -> tuple[Columns, Tensor | None, int]:
         """This process's rows, their weights `(R, B)` and how many there are."""
         share = tuple(self._part(column, self._dim) for column in batch)
-        own = None if weights is None else self._part(weights, 1)
-        return share, own, share[0].shape[self._dim]
+        part = None if weights is None else self._part(weights, 1)
+        return share, part, share[0].shape[self._dim]
 
     def _part(self, column: Tensor, dim: int) -> Tensor:
         among = min(self._count, max(1, column.shape[dim] // (FEWEST * self._folds)))
@@ -340,15 +340,15 @@ class SharedStep:
     def losses(self, differentiate: Differentiate, rows: StepRows) -> list[Tensor]:
         """Leave the batch's gradients with the parameters; its losses, `(R,)` of each term."""
         batch, weights, size = self._dealt.of(rows.batch, rows.weights)
-        own = StepRows(batch, weights, size, rows.at, rows.number, size / rows.size)
+        part = StepRows(batch, weights, size, rows.at, rows.number, size / rows.size)
 
         def compute() -> Tensor:
             if not size:
                 return self._empty
             seed = own_seed(self._seed, rows.number, self._processes.rank)
             with seeded(seed, self._device):
-                losses = differentiate(own)
-            return self._packed(torch.cat(losses)) * own.share
+                losses = differentiate(part)
+            return self._packed(torch.cat(losses)) * part.share
 
         return self._unpacked(self._processes.sum_of(compute, self._empty))
 

@@ -5,7 +5,7 @@ import inspect
 import itertools
 import math
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import cache, partial
 from pathlib import Path
@@ -15,8 +15,6 @@ import numpy as np
 import pyro
 import torch
 from torch import nn
-from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler
 
 from lexppl.inference.batches import (
     Data,
@@ -28,7 +26,7 @@ from lexppl.inference.batches import (
     training_rows,
 )
 from lexppl.inference.contexts import keep_parameters_local, program_settings, seeded
-from lexppl.inference.mixed_precision import Precision, refuse_unmixed
+from lexppl.inference.mixed_precision import refuse_unmixed
 from lexppl.inference.objective.objective import Schedule
 from lexppl.inference.posterior.automatic_guides import guide_kind
 from lexppl.inference.posterior.global_draws import SamplerWarning, warn_of, with_convergence
@@ -70,11 +68,11 @@ from lexppl.inference.training.rows import (
     refuse_unlike,
     with_labels,
 )
-from lexppl.inference.training.settings import Backend, FitSettings, refuse_instances
-from lexppl.inference.training.watch import Callback, Progress, check_progress
+from lexppl.inference.training.settings import FitSettings, TrainingOptions
+from lexppl.inference.training.watch import Progress, check_progress
 from lexppl.summary import counted
 
-READ = ("model", "train", "inference", "seed", "distributed", "progress", "valid")
+READ = ("model", "train", "inference", "seed", "training", "distributed", "progress", "valid")
 """The arguments of `fit` that mean something to an inference."""
 BY_ROWS = ("batch_size", "weight_decay")  # None where a system may choose them by the rows
 
@@ -83,18 +81,19 @@ class DefaultShare(float):
     """The share of rows that `fit` sets apart by default, as distinct from a given one."""
 
 
-def refuse_training_arguments(given: Mapping[str, Any]) -> None:
+def refuse_training_arguments(named: Mapping[str, Any]) -> None:
     """Refuse arguments of training beside an inference, which has settings of its own."""
     defaults = {n: p.default for n, p in inspect.signature(fit).parameters.items()}
+    defaults |= vars(TrainingOptions())
     # By their text, as comparing an array to a default has no single truth.
-    meaningless = [n for n, v in given.items() if n not in READ and repr(v) != repr(defaults[n])]
+    meaningless = [n for n, v in named.items() if n not in READ and repr(v) != repr(defaults[n])]
     if meaningless:
         raise ValueError(
             f"{', '.join(f'{name}=' for name in meaningless)} mean nothing beside inference=, "
             "which trains nothing by epochs: leave them out; a sampler has settings "
             "itself, as MCMC(NUTS, samples=1000, chains=4)"
         )
-    valid = given["valid"]
+    valid = named["valid"]
     if valid is not None and not isinstance(valid, DefaultShare):
         raise ValueError(
             "valid= means nothing beside inference=, which chooses no epoch and is given all rows "
@@ -124,9 +123,9 @@ def sampled_fit(model: Any, train: Data, inference: Any, *, seed: int, progress:
     rows = with_labels([program], rows, "train", one_class=True)
     assert isinstance(rows, TensorRows)
     with seeded(seed, rows.columns[0].device), program_settings(validate=True), torch.no_grad():
-        refuse_of_rows(found := latents_of(program, tuple(c[:1] for c in rows.columns)))
+        refuse_of_rows(latents := latents_of(program, tuple(c[:1] for c in rows.columns)))
         if not isinstance(method, MaskGibbs):
-            refuse_none(found.shared)
+            refuse_none(latents.shared)
     fixed = {name: p.numel() for name, p in program.named_parameters() if p.requires_grad}
     if fixed and program.training:
         warnings.warn(
@@ -173,9 +172,8 @@ WATCHED_ROWS = 1000  # Rows of the validation set on which a collapse is looked 
 def fit(
     model: Model | Sequence[Model] | None,
     train: Data | ReplicateData,
-    y: None = None,
-    *,
     valid: Data | ReplicateData | float | None = VALID_SHARE,
+    *,
     guide: nn.Module | Callable[..., Any] | None = None,
     inference: Any = None,
     objective: Any = None,
@@ -188,18 +186,11 @@ def fit(
     learning_rate: float | Schedule | None = None,
     weight_decay: float | None = None,
     optimizer: OptimizerFactory | None = None,
-    scheduler: Callable[[Optimizer], LRScheduler] | None = None,
-    clip_norm: float | None = None,
-    patience: int | None = None,
     replicates: int = 1,
     seed: int = 0,
-    callbacks: Iterable[Callback] = (),
     checkpoint: str | Path | Checkpoints | None = None,
-    compile: bool | Backend = False,
-    precision: Precision | None = None,
-    distributed: Any = None,
+    training: TrainingOptions | None = None,
     progress: Progress = True,
-    device: None = None,
 ) -> FitResult:
     """Fit a Pyro program by minimising an objective over epochs, and keep the best state.
 
@@ -216,7 +207,8 @@ def fit(
         3
 
     The fit trains copies of the model, and leaves global random state, Pyro's settings and its
-    parameter store as they are. The first step runs with all of Pyro's argument checks.
+    parameter store as they are. The first step runs with all of Pyro's argument checks. A fit takes
+    no device: it runs where its rows and its model are (`x.to("cuda")`, `model.to("cuda")`).
 
     Args:
         model: a program called as `model(x, y)`, a module or a function of rows; a function without
@@ -228,7 +220,6 @@ def fit(
         train: a data set with `x` and `y`, a tuple `(x, y)` of tensors or arrays, a `DataLoader`,
             :class:`lexppl.data.ParquetRows`, or :class:`ReplicateData`. x is dense, floats of the
             model's type, or whole numbers where the program reads these, as by `nn.Embedding`.
-        y: None: x and y are one argument, `(x, y)`.
         valid: the same for validation, a share of the training rows, or None. The best epoch has
             the least validation loss, under the objective at the end of its schedules and with the
             same draws. A fifth by default; None where guides alone learn (:class:`Stage`).
@@ -268,27 +259,13 @@ def fit(
             or with a prior.
         optimizer: from parameters to a torch optimizer, in place of Adam. With replicates it must
             act on each entry by itself, as Adam and SGD do.
-        scheduler: from the optimizer to a learning-rate schedule, stepped once an epoch.
-        clip_norm: largest norm of a replicate's gradient.
-        patience: epochs without improvement in any replicate after which a stage ends, once the
-            objective's schedules have settled; None to run all.
         replicates: R independent seeds trained at once.
         seed: of initial weights, batches and draws; the same seed gives the same bits.
-        callbacks: called after each epoch with an :class:`Epoch`.
         checkpoint: a folder for the fit's state, written each minute at the end of an epoch, or
             :class:`Checkpoints`. The same call goes on from there with the same bits.
-        compile: True to compute gradients by compiled graphs, equal to rounding, after a minute of
-            compiling a term; "graph" for traced graphs, the same bits in about half the time. What
-            cannot be compiled runs as it is, with a warning and `FitResult.compiled`.
-        precision: "bf16-mixed" to round the factors of products of learned linear layers and
-            convolutions to bf16; None for the model's own.
-        distributed: whether processes that `torchrun` has started share each batch: None where a
-            `torch.distributed` process group is initialised; True to initialise one; a group; False
-            for a fit in each. Each is given the same rows and arguments; batch norm and penalties
-            outside the plate over rows are of a process's part of the batch.
+        training: what few fits change, as patience, callbacks and compiled steps.
         progress: a progress bar on a terminal or in a notebook; "lines" for a line an epoch on
             standard error; False for nothing.
-        device: None: a fit runs where its rows and its model are.
 
     Returns:
         FitResult: the fitted models. Ctrl-C ends the fit with the best state so far.
@@ -299,13 +276,15 @@ def fit(
         RuntimeError: another process that shares the fit has failed or ended.
     """
     arguments = dict(locals())
-    if y is not None:
-        raise TypeError("give the rows as one argument: fit(model, (x, y)); others are valid=…")
+    if isinstance(valid, torch.Tensor | np.ndarray):
+        raise TypeError("give x and y as one argument: fit(model, (x, y)), valid=(x, y) or (x,)")
+    training = TrainingOptions() if training is None else training
+    if not isinstance(training, TrainingOptions):
+        raise TypeError(f"training must be TrainingOptions(patience=20, …); it is {training!r}")
     check_progress(progress)
-    refuse_instances(optimizer, device)
     if inference is not None:
-        refuse_training_arguments(arguments)
-        refuse_processes(distributed)
+        refuse_training_arguments({**arguments, **vars(training)})
+        refuse_processes(training.distributed)
         return sampled_fit(model, train, inference, seed=seed, progress=bool(progress))
     if not (checkpoint is None or isinstance(checkpoint, Checkpoints)):
         checkpoint = Checkpoints(checkpoint)
@@ -313,8 +292,9 @@ def fit(
     models: list[Any] = list(model) if isinstance(model, list | tuple) else [model]
     kind = guide_kind(guide)
     guide = None if kind is not None else guide
-    stated = {one.name: arguments[one.name] for one in fields(FitSettings)}
-    settings = FitSettings(**{n: v for n, v in stated.items() if v is not None or n not in BY_ROWS})
+    stated = {f.name: arguments[f.name] for f in fields(FitSettings) if f.name in arguments}
+    stated = {n: v for n, v in stated.items() if v is not None or n not in BY_ROWS}
+    settings = FitSettings(**vars(training), **stated)
     count = len(models) if several else None
     replicates = replicates_of(replicates, count, train, valid, row_weights)
 
@@ -323,17 +303,17 @@ def fit(
 
     builders = builders_of(models)
     folds = folds_of_systems(models, builders) if folds is None else folds
-    processes = processes_of(distributed)
+    processes = processes_of(settings.distributed)
     store = pyro.get_param_store().scope()
     with seeded(seed), program_settings(validate=False), store, processes.joined():
-        given = [guide]
+        guides = [guide]
         if stages is not None and not callable(stages):
-            given = [term.guide for term in terms_of(stages)]
-        set_up_guides(given, models, train)
+            guides = [term.guide for term in terms_of(stages)]
+        set_up_guides(guides, models, train)
         first = cache(partial(first_batch, train, settings.batch_size))
-        copies = copies_of(builders, replicates, given, first, folds)
+        copies = copies_of(builders, replicates, guides, first, folds)
         dtype = type_learned(copies[0])
-        if precision is not None:
+        if settings.precision is not None:
             refuse_unmixed(copies[0], dtype)
         is_posterior = all(stage.learns_guides_alone for stage in copies[0].stages)
 
@@ -353,13 +333,13 @@ def fit(
         settings = replace(settings, **{n: v for n, v in chosen.items() if arguments[n] is None})
         with seeded(seed):
             if completed != models:
-                copies = copies_of(builders_of(completed), replicates, given, first, folds)
+                copies = copies_of(builders_of(completed), replicates, guides, first, folds)
         with seeded(seed):
             if isinstance(valid, DefaultShare) and all(s.keeps_last for s in copies[0].stages):
                 valid = None
             rows, held_out, learned_rows = divided_rows(valid, rows, read, weighting, folds)
-        for name, some in (("rows to learn from", rows), ("validation rows", held_out)):
-            refuse_rows(copies[0].stages, some, name, replicates)
+        for name, part in (("rows to learn from", rows), ("validation rows", held_out)):
+            refuse_rows(copies[0].stages, part, name, replicates)
         processes.share(learned_rows, held_out)
         fit_to_rows(copies, learned_rows, seed)
         saved = None
@@ -392,7 +372,7 @@ def _result(
         tuple(c[:WATCHED_ROWS] for c in of_replicate(watched, several, replicate))
         for replicate in range(len(finished))
     ]
-    terms = [one.stages[-1].terms[0] for one in finished]
+    terms = [modules.stages[-1].terms[0] for modules in finished]
     models, guides = [term.model for term in terms], [term.guide for term in terms]
     objective = terms[0].objective
     none: list[str | None] = [None] * len(terms)

@@ -231,12 +231,12 @@ class TrainingLoop:
         """The validation loss, or this process's part in it, `(R,)`."""
         runner, look, processes = self.runner, self._look, self.processes
         dealt = Dealt(held_out, processes.rank, processes.count)
-        given = self.settings.seed
-        seed = own_seed(given, -1, processes.rank) if processes.count > 1 else given
+        seed = self.settings.seed
+        seed = own_seed(seed, -1, processes.rank) if processes.count > 1 else seed
         objective = term.objective.at(1.0)
         runner.template.eval()
         total: Tensor | float = 0.0
-        rows, own = len(held_out), held_out.by_replicate
+        rows, by_replicate = len(held_out), held_out.by_replicate
         weight = held_out.total if held_out.is_weighted else None
         plate = look.plates[id(term)]
         at_once = max(self.settings.batch_size, 1000)
@@ -247,7 +247,7 @@ class TrainingLoop:
                     continue
                 with look.plain_calls, MiniBatch(rows, size, plate):
                     try:
-                        loss = runner.losses(term, objective, batch, own, weights, plate)
+                        loss = runner.losses(term, objective, batch, by_replicate, weights, plate)
                     except RuntimeError as error:
                         loss = nan_losses(error, runner)
                 share = size / rows**2 if weight is None else size / rows / weight

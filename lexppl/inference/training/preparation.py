@@ -103,13 +103,13 @@ def systems_at(
 ) -> tuple[list[Any], Mapping[str, Any]]:
     """The models, with what systems choose by the training rows, and arguments of `fit` that they
     choose."""
-    found: list[Any] = list(models)
+    completed: list[Any] = list(models)
     chosen: Mapping[str, Any] = {}
     if isinstance(rows, TensorRows) and len(rows.columns) > 1:
         for place, model in enumerate(models):
             if isinstance(model, System) and model.at_rows is not None:
-                found[place], chosen = model.at_rows(rows, counts, arguments)
-    return found, chosen
+                completed[place], chosen = model.at_rows(rows, counts, arguments)
+    return completed, chosen
 
 
 def copies_of(

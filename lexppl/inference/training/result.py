@@ -55,23 +55,23 @@ def with_penalty(models: Sequence[Any], penalty: float) -> Iterator[None]:
 def conditioned(model: Any) -> list[Any]:
     """The selectors of a program that are fitted for a range of λ."""
     parts = model.modules() if isinstance(model, nn.Module) else ()
-    found = [part for part in parts if hasattr(part, "row_penalties")]
-    if not found:
+    selectors = [part for part in parts if hasattr(part, "row_penalties")]
+    if not selectors:
         raise ValueError(
             "a λ is chosen among those of one fit, and this program was fitted for one alone: give "
             "the system a range, as lex(…, penalty=(0.005, 0.16))"
         )
-    return found
+    return selectors
 
 
 def _kept(program: FittedProgram, x: Tensor) -> Tensor:
     """E[z | x] of a program's first site of masks, or the mean of its draws, `(N, G)`."""
-    found = []
+    means = []
     for run, _ in program.runs((x,)):
         site = next(site for site in run.mask_sites if site.distribution.event_dim == 1)
         mean = row_marginals(site)
-        found.append(torch.as_tensor(site.value).mean(-3) if mean is None else mean)
-    return torch.stack(found).mean(0)
+        means.append(torch.as_tensor(site.value).mean(-3) if mean is None else mean)
+    return torch.stack(means).mean(0)
 
 
 BY_REPLICATE = (
@@ -127,7 +127,7 @@ class FitResult(Summarised):
             guide c gives the draws of chain c; else None.
         skipped_steps: `(R,)`, steps that moved nothing, as loss or gradient was not finite.
         ended: why such steps ended the fit early, else None.
-        compiled: how the steps were computed, where `fit(compile=…)` used graphs; else None.
+        compiled: how the steps were computed where `TrainingOptions(compile=…)` asked for graphs.
         unit_pixels: whether x were images with all pixels in [0, 1]; others are then refused.
     """
 
@@ -222,14 +222,14 @@ class FitResult(Summarised):
 
     def _rows_line(self) -> str | None:
         weighted = {None: "", "given": ", weighted"}
-        own = weighted.get(self.row_weights, f", {self.row_weights} weights in each replicate")
+        words = weighted.get(self.row_weights, f", {self.row_weights} weights in each replicate")
         if self.rows is None:
-            return own.removeprefix(", ") or None
+            return words.removeprefix(", ") or None
         learned, held_out = self.rows
         if self.sampler is not None:
-            return f"{learned:,} conditioned on{own}"
+            return f"{learned:,} conditioned on{words}"
         judged = f"{held_out:,} held out" if held_out else "none held out"
-        return f"{learned:,} to learn from, {judged}{own}"
+        return f"{learned:,} to learn from, {judged}{words}"
 
     def _y_line(self) -> str:
         if self.class_names is not None:
@@ -252,10 +252,10 @@ class FitResult(Summarised):
         return f"{len(self.history)}{staged}, {seconds:.0f} s; best {best}"
 
     def _warnings(self) -> list[str]:
-        found = [kind for kind in self.collapse if kind is not None]
+        kinds = [kind for kind in self.collapse if kind is not None]
         lines = [
-            f"collapse, {kind} ({found.count(kind)} of {counted(self.replicates, 'replicate')})"
-            for kind in dict.fromkeys(found)
+            f"collapse, {kind} ({kinds.count(kind)} of {counted(self.replicates, 'replicate')})"
+            for kind in dict.fromkeys(kinds)
         ]
         if self.ended is not None:
             lines.append(self.ended)
@@ -413,7 +413,7 @@ class FitResult(Summarised):
         if any(guide is not None for guide in self.guides):
             raise ValueError("only parameters of programs can be draws: fit without guide=")
         differing = replicate_hyperparameters(self.models)
-        named = [f"{one.path}.{one.attribute}".lstrip(".") for one in differing]
+        named = [f"{setting.path}.{setting.attribute}".lstrip(".") for setting in differing]
         if named:
             raise ValueError(f"the replicates differ in {', '.join(named)}: fit one model R times")
 
@@ -429,10 +429,10 @@ class FitResult(Summarised):
                 another scale, texts of no words, labels not seen in the fit, impossible responses.
             TypeError: rows or responses that are no tensors.
         """
-        for name, given in (("x", x), ("y", y)):
-            if not isinstance(given, Tensor) and (given is not None or name == "x"):
+        for name, value in (("x", x), ("y", y)):
+            if not isinstance(value, Tensor) and (value is not None or name == "x"):
                 raise TypeError(
-                    f"{name} must be a tensor; it is {type(given).__name__}: torch.as_tensor makes "
+                    f"{name} must be a tensor; it is {type(value).__name__}: torch.as_tensor makes "
                     "one of an array"
                 )
         refuse_single_row(x, y, row=self.event_shape)

@@ -207,17 +207,17 @@ def check_alike(x: Tensor, parameter: Tensor) -> None:
 def data_fields(train: Any, rows: Rows, model: Any, shown: Tensor) -> dict[str, Any]:
     """What a result keeps of the data: names, labels, the shape of a row."""
     x, *others = rows.columns if isinstance(rows, TensorRows) else (shown,)
-    found: dict[str, Any] = {}
+    of_data: dict[str, Any] = {}
     for name in ("entry_names", "feature_names", "class_names"):
         is_common = isinstance(train, ReplicateData)
-        found[name] = train.common(name) if is_common else getattr(train, name, None)
-    found |= {"event_shape": tuple(shown.shape[1:]), "unit_pixels": False, "labels": None}
+        of_data[name] = train.common(name) if is_common else getattr(train, name, None)
+    of_data |= {"event_shape": tuple(shown.shape[1:]), "unit_pixels": False, "labels": None}
     if shown.dim() == 1 + IMAGE and x.numel():
         low, high = x.aminmax()
-        found["unit_pixels"] = bool(low >= 0) and bool(high <= 1)
+        of_data["unit_pixels"] = bool(low >= 0) and bool(high <= 1)
     if others and _are_labels(model, shown[:1], others[0], others[0].dim() == 1 + rows.row_dim):
-        found["labels"] = tuple(others[0].long().unique().tolist())
-    return found
+        of_data["labels"] = tuple(others[0].long().unique().tolist())
+    return of_data
 
 
 def _are_labels(model: Any, x: Tensor, y: Tensor, by_row: bool) -> bool:
@@ -248,7 +248,7 @@ class RowWeighting:
 
     @classmethod
     def of(
-        cls, given: Any, rows: Rows, replicates: int, seed: int, sample_weight: Any = None
+        cls, row_weights: Any, rows: Rows, replicates: int, seed: int, sample_weight: Any = None
     ) -> RowWeighting:
         """The weighting by `row_weights` and `sample_weight` of N rows and R replicates."""
         if isinstance(rows, LoadedRows):
@@ -259,22 +259,23 @@ class RowWeighting:
         like, shape = rows.columns[0], (replicates, len(rows))
         dtype = like.dtype if like.is_floating_point() else torch.get_default_dtype()
         samples, valid = _of_samples(sample_weight, len(rows))
-        if isinstance(given, str):
-            if given != DIRICHLET:
+        if isinstance(row_weights, str):
+            if row_weights != DIRICHLET:
                 raise ValueError(
-                    f"row_weights must be {DIRICHLET!r} or weights (N,) or (R, N); it is {given!r}"
+                    f"row_weights must be {DIRICHLET!r} or weights (N,) or (R, N); it is "
+                    f"{row_weights!r}"
                 )
             # Draws of their own, so that those of the fit stay what they are without weights.
             generator = torch.Generator().manual_seed(seed + 2)
             weights = torch.empty(shape, dtype=torch.float64).exponential_(generator=generator)
-        elif given is None:
+        elif row_weights is None:
             weights = torch.ones(shape, dtype=torch.float64)
         else:
-            weights = _weights("row_weights", given, shape[1:], shape).expand(shape)
+            weights = _weights("row_weights", row_weights, shape[1:], shape).expand(shape)
         if samples is not None:
             weights = weights * samples
         placed = (None if w is None else w.to(like.device, dtype) for w in (samples, valid))
-        kind = DIRICHLET if isinstance(given, str) else GIVEN
+        kind = DIRICHLET if isinstance(row_weights, str) else GIVEN
         return cls(weights.to(like.device, dtype), kind, *placed)
 
     def added(self, rows: TensorRows) -> TensorRows:
@@ -312,10 +313,10 @@ class RowWeighting:
         elif self.samples is None:
             return rows
         elif self.valid is None or len(self.valid) != len(rows):
-            found = "none" if self.valid is None else str(len(self.valid))
+            count = "none" if self.valid is None else str(len(self.valid))
             raise ValueError(
                 f"sample_weight must be a pair, of train and of valid, with a weight for each of "
-                f"the {len(rows)} validation rows; there are {found}"
+                f"the {len(rows)} validation rows; there are {count}"
             )
         else:
             columns, samples = list(rows.columns), self.valid.expand(len(self.weights), -1)
@@ -357,18 +358,18 @@ def _validation(valid: Any, rows: Rows, read: Callable[..., Rows]) -> tuple[Rows
     return rows.split(share)
 
 
-def weights_by_replicate(given: Any) -> int | None:
+def weights_by_replicate(row_weights: Any) -> int | None:
     """R, where weights are given for each replicate; None where they are the same for all."""
-    if given is None or isinstance(given, str):
+    if row_weights is None or isinstance(row_weights, str):
         return None
-    weights = _weights("row_weights", given)
+    weights = _weights("row_weights", row_weights)
     return len(weights) if weights.dim() == 2 else None
 
 
-def _of_samples(given: Any, rows: int) -> tuple[Tensor | None, Tensor | None]:
-    if given is None:
+def _of_samples(sample_weight: Any, rows: int) -> tuple[Tensor | None, Tensor | None]:
+    if sample_weight is None:
         return None, None
-    train, *others = given if isinstance(given, tuple) else (given, None)
+    train, *others = sample_weight if isinstance(sample_weight, tuple) else (sample_weight, None)
     if len(others) != 1:
         raise ValueError(f"sample_weight must be weights (N,) or a pair, not {1 + len(others)}")
     if train is None:
@@ -379,15 +380,15 @@ def _of_samples(given: Any, rows: int) -> tuple[Tensor | None, Tensor | None]:
     return _weights("sample_weight", train, (rows,)), valid
 
 
-def _weights(name: str, given: Any, *shapes: tuple[int, ...]) -> Tensor:
+def _weights(name: str, values: Any, *shapes: tuple[int, ...]) -> Tensor:
     """Weights as numbers, one for each row, finite, at least 0 and not all 0."""
     try:
-        held = given if isinstance(given, Tensor) else writable(given, np.float64)
+        held = values if isinstance(values, Tensor) else writable(values, np.float64)
         weights = torch.as_tensor(held, dtype=torch.float64, device="cpu")
     except (TypeError, ValueError, RuntimeError) as error:
         word = f"{DIRICHLET!r} or " if name == "row_weights" else ""
         raise TypeError(
-            f"{name} must be {word}numbers (N,) or (R, N); it is {type(given).__name__}"
+            f"{name} must be {word}numbers (N,) or (R, N); it is {type(values).__name__}"
         ) from error
     if shapes:
         shaped(name, weights, *shapes)

@@ -30,21 +30,7 @@ has hardly moved after 600 steps."""
 EPOCHS, GUIDES_STEPS = 300, 1000
 """Defaults. A posterior of few rows takes as many steps as one of many: a rate that has fallen
 after 300 of them leaves some posteriors half as wide as they are, at rest."""
-
-
-def refuse_instances(optimizer: Any, device: Any) -> None:
-    """Refuse an optimizer of other parameters than the fit's, and a device."""
-    if isinstance(optimizer, Optimizer | PyroOptim) or not callable(optimizer or id):
-        raise TypeError(
-            "optimizer must be a function from parameters to a torch optimizer, as "
-            "torch.optim.AdamW or partial(torch.optim.SGD, lr=0.1), since fit trains copies of "
-            f"the model; it is an instance of {type(optimizer).__name__}"
-        )
-    if device is not None:
-        raise TypeError(
-            f"fit takes no device= (it is {device!r}): it runs where rows and model are, so give "
-            f"both there, by x.to({str(device)!r}) and model.to({str(device)!r})"
-        )
+NO_BIT = ("distributed", "callbacks", "progress")  # Settings that move no bit of a fit
 
 
 def _plain(method: Method) -> Method:
@@ -61,29 +47,46 @@ class EagerAdam(torch.optim.Adam):
 
 
 @dataclass(frozen=True)
-class FitSettings:
-    """How a fit is run, as :func:`lexppl.inference.fit` takes it."""
+class TrainingOptions:
+    """Settings of training that few fits change: `fit(…, training=TrainingOptions(patience=20))`.
 
-    epochs: int | None = None
-    batch_size: int = 500
-    folds: int | None = None
-    learning_rate: float | Schedule | None = None
-    weight_decay: float = WEIGHT_DECAY
-    optimizer: OptimizerFactory | None = None
+    Args:
+        scheduler: from the optimizer to a learning-rate schedule, stepped once an epoch.
+        clip_norm: largest norm of a replicate's gradient.
+        patience: epochs without improvement in any replicate after which a stage ends, once the
+            objective's schedules have settled; None to run all.
+        compile: True to compute gradients by compiled graphs, equal to rounding, after a minute of
+            compiling a term; "graph" for traced graphs, the same bits in about half the time. What
+            cannot be compiled runs as it is, with a warning and `FitResult.compiled`.
+        precision: "bf16-mixed" to round the factors of products of learned linear layers and
+            convolutions to bf16; None for the model's own.
+        distributed: whether processes that `torchrun` has started share each batch: None where a
+            `torch.distributed` process group is initialised; True to initialise one; a group; False
+            for a fit in each. Each is given the same rows and arguments; batch norm and penalties
+            outside the plate over rows are of a process's part of the batch.
+        callbacks: called after each epoch with an :class:`Epoch`.
+
+    Raises:
+        ValueError: patience or clip_norm that is not positive, a precision or a way to compile that
+            is none of these.
+
+    Example:
+        >>> TrainingOptions(patience=0)
+        Traceback (most recent call last):
+        ValueError: patience must be a whole number of at least 1; it is 0
+    """
+
     scheduler: Callable[[Optimizer], LRScheduler] | None = None
     clip_norm: float | None = None
     patience: int | None = None
-    seed: int = 0
     compile: bool | Backend = False
     precision: Precision | None = None
+    distributed: Any = None
     callbacks: Iterable[Callback] = ()
-    progress: Progress = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "callbacks", tuple(self.callbacks))
-        for name in ("epochs", "batch_size", "folds", "patience"):
-            if getattr(self, name) is not None:
-                object.__setattr__(self, name, int_at_least(name, getattr(self, name)))
+        self._check_counts("patience")
         if self.clip_norm is not None and not self.clip_norm > 0.0:
             raise ValueError(f"clip_norm must be positive; it is {self.clip_norm}")
         if self.precision not in (None, MIXED):
@@ -95,6 +98,35 @@ class FitSettings:
             raise ValueError(
                 f"compile must be True, False or one of {list(BACKENDS)}; it is {self.compile!r}"
             )
+
+    def _check_counts(self, *names: str) -> None:
+        for name in names:
+            if (count := getattr(self, name)) is not None:
+                object.__setattr__(self, name, int_at_least(name, count))
+
+
+@dataclass(frozen=True)
+class FitSettings(TrainingOptions):
+    """How a fit is run: the settings that :func:`lexppl.inference.fit` takes, and the options."""
+
+    epochs: int | None = None
+    batch_size: int = 500
+    folds: int | None = None
+    learning_rate: float | Schedule | None = None
+    weight_decay: float = WEIGHT_DECAY
+    optimizer: OptimizerFactory | None = None
+    seed: int = 0
+    progress: Progress = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_counts("epochs", "batch_size", "folds")
+        if isinstance(self.optimizer, Optimizer | PyroOptim) or not callable(self.optimizer or id):
+            raise TypeError(
+                "optimizer must be a function from parameters to a torch optimizer, as "
+                "torch.optim.AdamW or partial(torch.optim.SGD, lr=0.1), since fit trains copies of "
+                f"the model; it is an instance of {type(self.optimizer).__name__}"
+            )
         finite_float("weight_decay", self.weight_decay, least=0.0)
         if self.learning_rate is not None:
             finite_float("learning_rate", at(self.learning_rate, 0.0), least=0.0)
@@ -102,7 +134,7 @@ class FitSettings:
     @property
     def identity(self) -> dict[str, Any]:
         """The settings that move a bit of the fit, by name."""
-        return {n: v for n, v in vars(self).items() if n not in ("callbacks", "progress")}
+        return {n: v for n, v in vars(self).items() if n not in NO_BIT}
 
     @property
     def backend(self) -> Backend | None:
@@ -113,13 +145,13 @@ class FitSettings:
 
     def states_decay(self, stage: Stage) -> bool:
         """Whether a stage's weight decay is other than the default."""
-        own = stage.optimizer is None and self.optimizer is None
-        return not own or self.weight_decay != WEIGHT_DECAY
+        is_adam = stage.optimizer is None and self.optimizer is None
+        return not is_adam or self.weight_decay != WEIGHT_DECAY
 
     def optimizer_of(self, stage: Stage) -> OptimizerFactory:
         """From parameters to the optimizer of a stage."""
-        if (given := stage.optimizer or self.optimizer) is not None:
-            return given
+        if (chosen := stage.optimizer or self.optimizer) is not None:
+            return chosen
         rate = LEARNING_RATE if self.learning_rate is None else self.learning_rate
         return partial(EagerAdam, lr=at(rate, 0.0), weight_decay=self.weight_decay, fused=True)
 

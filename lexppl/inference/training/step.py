@@ -96,19 +96,19 @@ class TrainingStep:
         for moved in self.terms:
             try:
                 if self.compiled is None:
-                    found = self.evaluate(moved, rows, moved.term.objective.at(rows.at))
+                    of_term = self.evaluate(moved, rows, moved.term.objective.at(rows.at))
                 else:
-                    found = self.compiled(self, moved, rows)
+                    of_term = self.compiled(self, moved, rows)
             except RuntimeError as error:
                 lost = nan_losses(error, self.runner)
-                found = TermGradients(
+                of_term = TermGradients(
                     lost, [None] * len(moved.learned), [None] * len(moved.controls)
                 )
-            gradients = (*found.controls, *found.learned)
+            gradients = (*of_term.controls, *of_term.learned)
             for name, gradient in zip((*moved.controls, *moved.learned), gradients, strict=True):
                 if gradient is not None:
                     _add(self.runner.parameters[name], gradient)
-            losses.append(found.loss)
+            losses.append(of_term.loss)
         return losses
 
     def evaluate(self, moved: MovedTerm, rows: StepRows, objective: Objective) -> TermGradients:
@@ -155,7 +155,7 @@ class StepGuard:
 
     def step(self, losses: Sequence[Tensor]) -> None:
         """Move what has finite gradients, given losses `(R,)` by term."""
-        groups = (group for one in self._optimizers for group in one.param_groups)
+        groups = (group for optimizer in self._optimizers for group in optimizer.param_groups)
         gradients = [p.grad for group in groups for p in group["params"] if p.grad is not None]
         place, self._steps = self._steps, self._steps + 1
         device = losses[0].device.type
@@ -197,12 +197,12 @@ class StepGuard:
     def _moved(self) -> list[tuple[Tensor, bool]]:
         """Parameters and optimizers' tensors, and whether each replicate has its own."""
         return [
-            (one, one.shape == parameter.shape)
+            (tensor, tensor.shape == parameter.shape)
             for optimizer in self._optimizers
             for group in optimizer.param_groups
             for parameter in group["params"]
-            for one in (parameter, *optimizer.state.get(parameter, {}).values())
-            if isinstance(one, Tensor) and one.device == parameter.device
+            for tensor in (parameter, *optimizer.state.get(parameter, {}).values())
+            if isinstance(tensor, Tensor) and tensor.device == parameter.device
         ]
 
     def _wide(self, good: Tensor, tensor: Tensor) -> Tensor:
@@ -212,9 +212,9 @@ class StepGuard:
 
 def _not_finite(tensors: list[Tensor]) -> Tensor:
     """1 where a number of any is not finite, else 0, as automatic mixed precision finds it."""
-    found = torch.zeros((), dtype=torch.float32, device=tensors[0].device)
-    torch._amp_foreach_non_finite_check_and_unscale_(tensors, found, torch.ones_like(found))
-    return found
+    flag = torch.zeros((), dtype=torch.float32, device=tensors[0].device)
+    torch._amp_foreach_non_finite_check_and_unscale_(tensors, flag, torch.ones_like(flag))
+    return flag
 
 
 def _add(parameter: Tensor, gradient: Tensor) -> None:

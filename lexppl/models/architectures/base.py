@@ -193,25 +193,25 @@ def architecture_of(
     usual: Mapping[str, Any] = NONE,
     hidden: Sequence[int] | None = None,
     predictor_hidden: Sequence[int] | None = None,
-    **given: Any,
+    **settings: Any,
 ) -> Architecture:
     """The architecture itself, or that of a table of D `features`; `usual` arguments are the
-    method's, widths and `given` ones the user's, None where they are left to the method."""
-    given = {"hidden": hidden, "predictor_hidden": predictor_hidden, **given}
-    given = {name: value for name, value in given.items() if value is not None}
+    method's, widths and `settings` the user's, None where they are left to the method."""
+    settings = {"hidden": hidden, "predictor_hidden": predictor_hidden, **settings}
+    settings = {name: value for name, value in settings.items() if value is not None}
     if not isinstance(features, Architecture):
         if isinstance(features, list | tuple):
             raise ValueError(
                 "features must be the number of a table's columns, or an architecture, such as "
                 f"images((1, 28, 28), patches=4); it is {features!r}"
             )
-        return TableArchitecture(features, grouping=grouping, **{**usual, **given})
+        return TableArchitecture(features, grouping=grouping, **{**usual, **settings})
     kind = type(features).__name__
     if grouping is not None:
         raise ValueError(f"grouping= is of a table's columns; give {kind} its own, not the method")
-    if given:
+    if settings:
         raise ValueError(
-            f"{', '.join(f'{name}=' for name in given)} is of a table's perceptrons; "
+            f"{', '.join(f'{name}=' for name in settings)} is of a table's perceptrons; "
             f"{kind} has networks of its own"
         )
     return features

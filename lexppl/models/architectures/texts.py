@@ -108,8 +108,8 @@ class TextCNN(_OfWords):
 
     def forward(self, x: Tensor) -> Tensor:
         vectors = dropout(self.words(x), self.dropout, self.training)
-        found = relu(self.convolution(vectors.mT)).amax(-1)
-        return self.last(relu(dropout(self.dense(found), self.dropout, self.training)))
+        features = relu(self.convolution(vectors.mT)).amax(-1)
+        return self.last(relu(dropout(self.dense(features), self.dropout, self.training)))
 
 
 class TextSelector(_OfWords):

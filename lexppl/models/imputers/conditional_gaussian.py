@@ -59,12 +59,12 @@ class ConditionalGaussianImputer(Imputer):
     def __init__(self, mean: TensorOrShape, covariance: TensorOrShape) -> None:
         super().__init__()
         self._register("mean", mean)
-        given = self._register("covariance", covariance)
+        has_value = self._register("covariance", covariance)
         (size,) = shaped("mean", self.mean, "D", filled=True)
         shaped("covariance", self.covariance, (size, size))
         self._refuse_mixed_types()
         self.event_shape = self.mean.shape
-        if given:
+        if has_value:
             _check_covariance(self.covariance)
 
     @classmethod
@@ -140,10 +140,10 @@ class ConditionedGaussian(HiddenFeatures):
             *keep.shape[:-1], len(mean)
         )
 
-        kept = self._kept.to(x.dtype)
-        masked = kept.unsqueeze(-1) * self._covariance
-        masked.mul_(kept.unsqueeze(-2))
-        masked.diagonal(dim1=-2, dim2=-1).add_(1 - kept)
+        mask = self._kept.to(x.dtype)
+        masked = mask.unsqueeze(-1) * self._covariance
+        masked.mul_(mask.unsqueeze(-2))
+        masked.diagonal(dim1=-2, dim2=-1).add_(1 - mask)
         self._cholesky = torch.linalg.cholesky_ex(masked).L
         del masked
         # Variances of each kept entry given the other kept ones; None where nothing asks for it.
@@ -170,15 +170,15 @@ class ConditionedGaussian(HiddenFeatures):
     @property
     def covariance_matrix(self) -> Tensor:
         """The conditional covariance, `(…, B, D, D)`: one block for H, one for S."""
-        kept = self._kept.to(self._x.dtype)
+        mask = self._kept.to(self._x.dtype)
         precision = torch.cholesky_inverse(self._cholesky)
         # Joseph's form stays positive semi-definite where the plain difference would cancel.
-        weights = self._covariance @ (kept.unsqueeze(-1) * precision * kept.unsqueeze(-2))
-        residual = torch.eye(len(self._mean), dtype=kept.dtype, device=kept.device) - weights
-        residual = (1 - kept).unsqueeze(-1) * residual
+        weights = self._covariance @ (mask.unsqueeze(-1) * precision * mask.unsqueeze(-2))
+        residual = torch.eye(len(self._mean), dtype=mask.dtype, device=mask.device) - weights
+        residual = (1 - mask).unsqueeze(-1) * residual
         covariance = residual @ self._covariance @ residual.mT
         if self._kept_variance is not None:
-            scale = kept * self._kept_variance
+            scale = mask * self._kept_variance
             covariance = covariance + scale.unsqueeze(-1) * precision * scale.unsqueeze(-2)
         return covariance.expand(self.batch_shape + self.event_shape + self.event_shape)
 
@@ -209,8 +209,8 @@ class ConditionedGaussian(HiddenFeatures):
         residual = torch.where(self._kept, self._x - self._mean - deviation, 0)
         weights = solve_shared(self._cholesky, residual)
         hidden = self._mean + deviation + weights @ self._covariance
-        kept = self._x if self._kept_variance is None else self._x - weights * self._kept_variance
-        return torch.where(self._kept, kept, hidden)
+        seen = self._x if self._kept_variance is None else self._x - weights * self._kept_variance
+        return torch.where(self._kept, seen, hidden)
 
 
 def _log_density(cholesky: Tensor, deviation: Tensor, entries: Tensor | None = None) -> Tensor:

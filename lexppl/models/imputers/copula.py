@@ -215,20 +215,20 @@ class _GivenKept(HiddenFeatures):
         self.imputer = imputer
         event = imputer.event_shape
         features = keep.expand(*keep.shape[:-1], *event).unbind(-1)
-        kept = torch.stack([features[column[0]] for column in imputer.columns], -1)
-        kept = (kept if kept.dtype == torch.bool else kept > 0.5).to(x.dtype)
+        mask = torch.stack([features[column[0]] for column in imputer.columns], -1)
+        mask = (mask if mask.dtype == torch.bool else mask > 0.5).to(x.dtype)
         loadings = imputer.loadings
         noise = (1.0 - loadings.square().sum(-1)).clamp(min=LEAST_NOISE)
         weighted = loadings / noise[:, None]
         outer = (loadings[:, :, None] * weighted[:, None, :]).flatten(1)
         q = imputer.factors
-        precision = (kept @ outer).unflatten(-1, (q, q)) + torch.eye(
+        precision = (mask @ outer).unflatten(-1, (q, q)) + torch.eye(
             q, dtype=x.dtype, device=x.device
         )
         self._noise = noise
         self._cholesky = torch.linalg.cholesky_ex(precision).L
-        self._mean = (kept * imputer.scores(x)) @ weighted
-        shape = torch.Size(broadcast_shape(x.shape[:-1], kept.shape[:-1]))
+        self._mean = (mask * imputer.scores(x)) @ weighted
+        shape = torch.Size(broadcast_shape(x.shape[:-1], mask.shape[:-1]))
         super().__init__(shape, event, validate_args=False)
 
     def sample(self, sample_shape: Any = ()) -> Tensor:

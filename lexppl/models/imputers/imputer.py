@@ -251,13 +251,13 @@ class Imputer(Configured, nn.Module):
                 f"{draw} has no gradient in the mask, and this estimator differentiates masks: use "
                 f"one of the score, such as LeaveOneOut() (the default of lex), or {instead}"
             )
-        kept = keep == 1
-        if is_validation_enabled() and not bool((kept | (keep == 0)).all()):
+        hard = keep == 1
+        if is_validation_enabled() and not bool((hard | (keep == 0)).all()):
             raise ValueError(
                 f"an entry is kept or {draw}, and the mask has values between 0 and 1: use masks "
                 f"that are hard, such as BernoulliSelector's, or {instead}"
             )
-        return kept
+        return hard
 
     def _check_input(self, x: Tensor, keep: Tensor) -> None:
         event_shape = self.event_shape
@@ -284,8 +284,8 @@ def _description(tensor: Tensor) -> dict[str, Any]:
 def check_training_rows(x: Tensor) -> None:
     """Refuse rows that no distribution can be fitted on."""
     if not isinstance(x, Tensor) or not x.is_floating_point():
-        given = x.dtype if isinstance(x, Tensor) else type(x).__name__
-        raise TypeError(f"x must be a floating-point tensor; it is {given}")
+        kind = x.dtype if isinstance(x, Tensor) else type(x).__name__
+        raise TypeError(f"x must be a floating-point tensor; it is {kind}")
     shaped("x", x, "B *event")
     if len(x) < 2:
         raise ValueError(f"x must have at least 2 rows to fit an imputer; it has {len(x)}")

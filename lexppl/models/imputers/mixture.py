@@ -251,9 +251,9 @@ class MixtureImputer(Imputer):
         shaped("weights", self.weights, shape[:1])
         self._refuse_mixed_types()
         self.event_shape = self.means.shape[1:]
-        for name, given in (("scales", scaled), ("weights", weighted)):
+        for name, has_value in (("scales", scaled), ("weights", weighted)):
             least = float(getattr(self, name).min())
-            if given and least <= 0.0:
+            if has_value and least <= 0.0:
                 raise ValueError(
                     f"{name} must be positive; the smallest value is {least:g}. Leave out "
                     "components without weight"
@@ -390,7 +390,7 @@ def fit_diagonal_mixture(
         usual = 0.1 * spread if spread > 0 else float(torch.finfo(x.dtype).eps) ** 0.5
         added = usual if least_scale is None else least_scale
         start = start_by_clusters(flat, components, seed, added)
-        share, mean, scale = (each.cpu().double().numpy() for each in start)
+        share, mean, scale = (part.cpu().double().numpy() for part in start)
         mixture = GaussianMixture(
             components,
             reg_covar=added**2,
@@ -414,7 +414,7 @@ def fit_diagonal_mixture(
         scales = np.where(varies, scale * np.sqrt(mixture.covariances_), np.sqrt(least))
     weights = torch.from_numpy(mixture.weights_ / mixture.weights_.sum()).to(x)
     shape = (-1, *x.shape[1:])
-    parts = (torch.from_numpy(each).to(x).reshape(shape) for each in (means, scales))
+    parts = (torch.from_numpy(value).to(x).reshape(shape) for value in (means, scales))
     return weights, next(parts), next(parts)
 
 

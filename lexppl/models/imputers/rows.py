@@ -127,11 +127,11 @@ class KMeansDataImputer(Imputer):
         self._register("centres", centres)
         shaped("centres", self.centres, "C *event", filled=True)
         self.event_shape = self.centres.shape[1:]
-        given = self._register("reference", reference)
+        has_value = self._register("reference", reference)
         check_reference(self.reference, self.centres, "centres")
         self.register_buffer("row_weights", _memberships(self.reference, self.centres))
         empty = (self.row_weights.sum(-1) == 0).nonzero()
-        if given and len(empty):
+        if has_value and len(empty):
             raise ValueError(
                 f"each centre needs a reference row that it is nearest to; row {int(empty[0])} of "
                 "centres has none"

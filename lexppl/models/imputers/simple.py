@@ -122,10 +122,10 @@ class GapImputer(Imputer):
 
     def forward(self, x: Tensor, keep: Tensor) -> Imputed:
         """The rows `(B, *event)` with gaps, batch shape `(…, B)` and event shape `event`."""
-        kept = self._hard_mask(
+        hard = self._hard_mask(
             x, keep, "a gap", "an imputer with values between, such as ConstantImputer()"
         )
-        return _WithGaps(x, kept, self.hidden_distribution(x, keep))
+        return _WithGaps(x, hard, self.hidden_distribution(x, keep))
 
 
 class _WithGaps(Imputed):

@@ -74,11 +74,11 @@ class HiddenWords(HiddenFeatures):
     p(w_t | c)`, by forward–backward in T steps; `N T C` numbers for N texts with masks of their
     own. Padding stays visible: it is never imputed, and no word becomes padding."""
 
-    def __init__(self, x: Tensor, kept: Tensor, chain: ClassChain) -> None:
-        shape = torch.Size(broadcast_shape(x.shape, kept.shape))
+    def __init__(self, x: Tensor, hard: Tensor, chain: ClassChain) -> None:
+        shape = torch.Size(broadcast_shape(x.shape, hard.shape))
         self._chain = chain
         self._row = x.detach().expand(shape).long()
-        self._fixed = kept.expand(shape) | (self._row == PADDING)
+        self._fixed = hard.expand(shape) | (self._row == PADDING)
         self._messages, self._log_kept = _messages(self._row, self._fixed, chain)
         super().__init__(shape[:-1], shape[-1:], validate_args=False)
 
@@ -180,8 +180,8 @@ class PaddingImputer(Imputer):
         shaped("x", x, "B T", note="of word numbers")
         keep = keep.to(x.dtype).expand(torch.Size(broadcast_shape(keep.shape, x.shape)))
         rows = torch.cat([x, torch.ones_like(x)], -1)
-        kept = torch.cat([torch.ones_like(keep), keep], -1)
-        return Imputed(rows, kept, dist.Delta(torch.zeros_like(rows[0]), event_dim=1))
+        mask = torch.cat([torch.ones_like(keep), keep], -1)
+        return Imputed(rows, mask, dist.Delta(torch.zeros_like(rows[0]), event_dim=1))
 
 
 class WordImputer(Imputer):
@@ -218,10 +218,10 @@ class WordImputer(Imputer):
     def forward(self, x: Tensor, keep: Tensor) -> Imputed:
         """The imputed texts of word numbers `(B, T)`, batch shape `(…, B)` and event shape
         `(T,)`."""
-        kept = self._hard_mask(x, keep, "a drawn word", "PaddingImputer()")
+        hard = self._hard_mask(x, keep, "a drawn word", "PaddingImputer()")
         if is_validation_enabled():
             check_words(x, self.vocabulary_size)
-        return Imputed(x, kept, self.hidden_distribution(x, kept))
+        return Imputed(x, hard, self.hidden_distribution(x, hard))
 
 
 def check_texts(x: Tensor, vocabulary_size: int) -> None:

@@ -126,11 +126,11 @@ def grown(estimator: Any) -> list[Grown]:
         categories = [np.asarray(levels, dtype=float) for levels in encoder.categories_]
         known = [levels[~np.isnan(levels)] for levels in categories]
     known += [None] * (int(estimator.n_features_in_) - len(known))
-    edges = [np.asarray(each, dtype=float) for each in estimator._bin_mapper.bin_thresholds_]
+    edges = [np.asarray(bounds, dtype=float) for bounds in estimator._bin_mapper.bin_thresholds_]
     outputs = []
     for output, baseline in enumerate(np.ravel(estimator._baseline_prediction)):
-        each = [trees[output] for trees in estimator._predictors]
-        trees = [(tree.nodes, tree.binned_left_cat_bitsets) for tree in each]
+        of_output = [trees[output] for trees in estimator._predictors]
+        trees = [(tree.nodes, tree.binned_left_cat_bitsets) for tree in of_output]
         outputs.append(Grown(float(baseline), trees, known, edges))
     return outputs
 

@@ -33,8 +33,8 @@ def masked_copies(values: Array, entries: Sequence[int], copies: int, seed: int)
     place = np.asarray(entries)
     count = int(place.max()) + 1
     rows = len(values) * copies
-    kept = draw.random((rows, count)) < draw.random((rows, 1))
-    return np.where(kept[:, place], np.tile(values, (copies, 1)), np.nan)
+    keep = draw.random((rows, count)) < draw.random((rows, 1))
+    return np.where(keep[:, place], np.tile(values, (copies, 1)), np.nan)
 
 
 LEAST_VARIANCE = 1e-6  # Of a residual, as a share of the response's own variance

@@ -7,7 +7,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from lexppl.data import ParquetRows, read_table
-from lexppl.inference import Checkpoints, fit
+from lexppl.inference import Checkpoints, TrainingOptions, fit
 from lexppl.systems import lex
 from tests.refusals import refused
 
@@ -112,7 +112,15 @@ def test_a_fit_of_them_goes_on_from_its_checkpoint(folder, tmp_path):
             raise RuntimeError("ended")
 
     kept = {**options, "checkpoint": Checkpoints(tmp_path / "state", every_minutes=0)}
-    refused("ended", fit, small(), train, error=RuntimeError, callbacks=[ended], **kept)
+    refused(
+        "ended",
+        fit,
+        small(),
+        train,
+        error=RuntimeError,
+        training=TrainingOptions(callbacks=[ended]),
+        **kept,
+    )
     again = fit(small(), train, **kept)
     assert np.array_equal(whole.history.train, again.history.train)
     assert np.array_equal(whole.history.valid, again.history.valid)

@@ -255,6 +255,7 @@ def test_rows_may_be_left_out_of_the_store(tmp_path):
         (lambda x, y: x, {"jobs": 0}, ValueError, "jobs must be a whole number"),
         (lambda x, y: (x, y), {"with_y": True, "draws": 0}, ValueError, "given y are draws"),
         (lambda x, y: x, {"entry_names": ["a"]}, ValueError, "entry_names must be 4 names"),
+        (lambda x, y: x, {"coords": {"row": "ab"}}, ValueError, "leave coords.'row'. out"),
         (lambda x, y: x, {"draws": -1}, ValueError, "draws must be a whole number"),
     ],
 )

@@ -14,24 +14,12 @@ from matplotlib.image import imsave
 from numpy.typing import NDArray
 
 from lexppl.arviz_compatibility import Posterior
-from lexppl.cli.report.data import RowGroup, shown_rows
-from lexppl.explanation.reading.masks import (
-    ATTRIBUTION,
-    PROBABILITY,
-    kind_of,
-    masks_of,
-    responses_of,
-)
+from lexppl.explanation.reading import masks
 from lexppl.explanation.reading.picture_values import chosen_rows
 from lexppl.explanation.reading.rows import percent, row_outcomes, row_spread
-from lexppl.plots.images import (
-    Pixels,
-    SelectionMaps,
-    as_colours,
-    row_title,
-    widest_of,
-)
+from lexppl.plots.images import Pixels, SelectionMaps, as_colours, row_title, widest_of
 from lexppl.plots.texts import highlighted_text
+from lexppl.report.data import RowGroup, shown_rows
 
 LARGEST = 224  # Longest side in pixels; larger images are shrunk
 GAP = 0.04  # Between two images of a tile, in shares of their width
@@ -159,7 +147,7 @@ class _Maps(SelectionMaps):
             ]
             for number in range(draws):
                 keep, picture = self.draw(place, number)
-                kept = "" if self.kind is not PROBABILITY else f", {int(keep.sum())} kept"
+                kept = "" if self.kind is not masks.PROBABILITY else f", {int(keep.sum())} kept"
                 alt = f"{start}: a draw of its mask{kept}"
                 tiles.append(tile([picture], alt, [f"a draw{kept}"]))
             yield {"title": start, "prediction": self._sentences(place), "tiles": tiles}
@@ -170,13 +158,13 @@ class _Maps(SelectionMaps):
         if outcome.predicted is not None and np.isnan(outcome.probability):
             sentences.append(f"Predicted: {outcome.predicted}.")
         elif outcome.predicted is not None:
-            share = responses_of(self.posterior)["y_probability"]
+            share = masks.responses_of(self.posterior)["y_probability"]
             p = share.values[:, place].mean(0, dtype=np.float64)
             best = np.argsort(-p, kind="stable")[:SHOWN_CLASSES]
             names = [str(name) for name in share["class"].values]
             likely = ", ".join(f"{names[c]} ({percent(p[c])})" for c in best)
             sentences.append(f"Predicted: {likely}.")
-        if self.kind is PROBABILITY:
+        if self.kind is masks.PROBABILITY:
             size = float(self.means[place].sum())
             sentences.append(f"It keeps {size:.3g} of {self.means.shape[1]} entries on average.")
         return " ".join(sentences)
@@ -195,7 +183,7 @@ def text_parts(
         words: of each row, in the order of its entries; further entries are padding.
         selected: names of rows.
     """
-    kind, names = kind_of(posterior), list(masks_of(posterior)["row"].values)
+    kind, names = masks.kind_of(posterior), list(masks.masks_of(posterior)["row"].values)
     outcomes = row_outcomes(posterior)
     groups = shown_rows(outcomes, TEXTS_PER_CLASS)
     if len(selected):
@@ -215,6 +203,6 @@ def text_parts(
             {"heading": group.heading, "rows": [row(place) for place in group.places]}
             for group in groups
         ],
-        "signed": kind is ATTRIBUTION,
+        "signed": kind is masks.ATTRIBUTION,
         "meaning": kind.meaning.replace("the feature", "the word"),
     }

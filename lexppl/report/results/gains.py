@@ -14,28 +14,24 @@ from torch import Tensor
 from lexppl.arviz_compatibility import Posterior
 from lexppl.choices.methods import METHODS
 from lexppl.choices.settings import Regime
-from lexppl.cli.results.scores import folds_at, folds_of_judged
 from lexppl.data.divided_table import DividedTable
 from lexppl.evaluation.evalx import FittedPredictor
 from lexppl.evaluation.feature_groups import FeatureGroups
 from lexppl.evaluation.importance import Importance, importance
-from lexppl.evaluation.prediction import BaseRateGain, gain_over_base_rate
+from lexppl.evaluation.prediction import LEAST_RARE, BaseRateGain, gain_over_base_rate, rare_rows
 from lexppl.explanation import selection_table
 from lexppl.explanation.reading.masks import by_groups
 from lexppl.inference import FitResult
 from lexppl.models import regime_targets
+from lexppl.report.results.scores import folds_at, folds_of_judged
 from lexppl.systems.fit_plan import FitPlan
+from lexppl.tabular.table_fit import TableFit
 
 JUDGED_ROWS = 2000  # Most held-out rows of the gain over the base rate
 GAIN_ROWS = 20_000  # Most rows that gains are of
+MEASURING = "measuring what the features are worth"
 MOST_SETS = 80  # Of columns, each with predictors of its own: seconds
-REPORTED = {
-    "last": "gain",
-    "last_error": "gain_error",
-    "last_lower": "gain_lower",
-    "last_upper": "gain_upper",
-    "last_p": "gain_p",
-}
+REPORTED = {f"last{end}": f"gain{end}" for end in ("", "_error", "_lower", "_upper", "_p")}
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,16 +41,32 @@ class FittedTable:
     Args:
         outputs: of a black box for every row, or None.
         full: the predictor that was fitted on all features before, or None.
-        seed: of draws and of choices of rows.
+        calls: rows that a black box was given, in words, or None.
+        worth: :func:`measured_importance` of all groups, where it was measured before the fit.
     """
 
-    result: FitResult
-    plan: FitPlan
+    fit: TableFit
     source: DividedTable
     groups: FeatureGroups
-    outputs: Tensor | None
-    full: FittedPredictor | None
-    seed: int
+    outputs: Tensor | None = None
+    full: FittedPredictor | None = None
+    calls: str | None = None
+    worth: Importance | None = None
+
+    @property
+    def result(self) -> FitResult:
+        """The fitted models and their history."""
+        return self.fit.result
+
+    @property
+    def plan(self) -> FitPlan:
+        """The plan of the fit, with its penalty."""
+        return self.fit.plan
+
+    @property
+    def seed(self) -> int:
+        """The seed of draws and of choices of rows."""
+        return self.plan.seed
 
     @property
     def observes_predictor(self) -> bool:
@@ -172,21 +184,24 @@ def measured_importance(
     )
 
 
+def few_rare(source: DividedTable) -> int | None:
+    """How many held-out labels are of the rarer class, if too few for the mean of their gains to be
+    normal."""
+    rare = rare_rows(source.test.y)
+    few = rare is not None and rare < min(LEAST_RARE / 4, len(source.test_rows) / 10)
+    return rare if few else None
+
+
 def judge_gains(
-    fitted: FittedTable,
-    posterior: Posterior,
-    fdr: float,
-    fwer: float | None,
-    worth: Importance | None = None,
+    fitted: FittedTable, posterior: Posterior, fdr: float, fwer: float | None
 ) -> JudgedGains | None:
     """What groups and features say of what the explainer observes, over all rows that it read; of
-    many groups, over those that it keeps most; None where that does not vary. `worth` is
-    :func:`measured_importance` of all groups if it exists already.
+    many groups, over those that it keeps most; None where that does not vary.
 
     Raises:
         FloatingPointError: a likelihood that is no number.
     """
-    source, groups, seed = fitted.source, fitted.groups, fitted.seed
+    source, groups, worth, seed = fitted.source, fitted.groups, fitted.worth, fitted.seed
     data, every = source.data, zip(groups.names, groups.members, strict=True)
     members = {name: [data.entry_names[g] for g in group] for name, group in every}
     kept = selection_table(by_groups(posterior, members))

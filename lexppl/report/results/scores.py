@@ -11,23 +11,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lexppl.choices.settings import NETWORK
-from lexppl.cli.image_text_rows import DividedRows
 from lexppl.data.divided_table import DividedTable
+from lexppl.evaluation import prediction
 from lexppl.evaluation.evalx import EvalX, EvalXScores, FittedPredictor
 from lexppl.evaluation.folds import Folds, judged
-from lexppl.evaluation.prediction import (
-    PredictionScores,
-    base_frequencies,
-    base_log_likelihood,
-    behind_sentence,
-    is_behind,
-    prediction_scores,
-    predictive,
-    predictive_log_likelihood,
-)
 from lexppl.explanation.explain import explanation_tree
 from lexppl.explanation.reading.masks import PROBABILITY, kind_of, mask_means, masks_of
 from lexppl.inference import FitResult
+from lexppl.report.divided_rows import DividedRows
 from lexppl.summary import number_text
 from lexppl.tabular.predictors import WORDS
 
@@ -92,24 +83,27 @@ class ScoreRow:
 class Judgement:
     """Held-out scores."""
 
-    scores: tuple[ScoreRow, ...]
+    scores: tuple[ScoreRow, ...] = ()
+
+    def of(self, who: str) -> ScoreRow | None:
+        """The scores of one of those judged, if known."""
+        return next((row for row in self.scores if row.who == who), None)
 
     @property
     def behind(self) -> str:
         """That the explainer predicts worse than all features, with both scores; empty where it
         does not or where it is not known."""
-        of = {row.who: row for row in self.scores}
-        known = [of[who] for who in (EXPLAINER, FULL, BASE) if who in of]
+        known = [row for who in (EXPLAINER, FULL, BASE) if (row := self.of(who)) is not None]
         by_row = [row.by_row for row in known if row.by_row is not None]
-        if len(by_row) < 3 or not is_behind(*by_row):
+        if len(by_row) < 3 or not prediction.is_behind(*by_row):
             return ""
-        return behind_sentence(known[0].figures, known[1].figures, self.other_kind)
+        return prediction.behind_sentence(known[0].figures, known[1].figures, self.other_kind)
 
     @property
     def other_kind(self) -> str:
         """What the predictor of all features is, where it is no network; empty otherwise."""
-        kind = next((row.kind for row in self.scores if row.who == FULL), "")
-        return "" if WORDS[NETWORK] in kind else kind
+        full = self.of(FULL)
+        return "" if full is None or WORDS[NETWORK] in full.kind else full.kind
 
 
 Part = tuple[Tensor, Tensor, Tensor]
@@ -125,9 +119,9 @@ def judge_explainer(
     masks = min(masks, max(LEAST_PREDICTED, PREDICTIONS // len(source.test.y)))
     for fitted, rows in _parts_of(result, source):
         x, y = source.test.x[rows], source.test.y[rows]
-        predictions = predictive(fitted, x, masks=masks, seed=seed)
+        predictions = prediction.predictive(fitted, x, masks=masks, seed=seed)
         if source.data.task == "regression":
-            likelihoods = predictive_log_likelihood(fitted, x, y, masks=masks, seed=seed)
+            likelihoods = prediction.predictive_log_likelihood(fitted, x, y, masks=masks, seed=seed)
         else:
             labels = y.expand(fitted.replicates, -1)[..., None]
             likelihoods = predictions.gather(-1, labels)[..., 0].log()
@@ -153,8 +147,8 @@ def score_full(full: FittedPredictor, source: Rows) -> ScoreRow:
     parts: list[Part] = []
     for fitted, rows in _parts_of(full.result, source):
         x, best = source.test.x[rows], [fitted.best]
-        likelihoods = predictive_log_likelihood(fitted, x, source.test.y[rows], masks=1)
-        parts.append((rows, predictive(fitted, x, masks=1)[best], likelihoods[best]))
+        likelihoods = prediction.predictive_log_likelihood(fitted, x, source.test.y[rows], masks=1)
+        parts.append((rows, prediction.predictive(fitted, x, masks=1)[best], likelihoods[best]))
     return replace(_scored(FULL, source.data.n_entries, parts, source), kind=full.kind)
 
 
@@ -162,16 +156,19 @@ def judge_base_rate(source: Rows) -> ScoreRow:
     """Scores of the label frequencies, or the normal distribution, of the rows fitted on."""
     train, y = source.train.y, source.test.y
     if source.data.task == "classification":
-        share = base_frequencies(train, len(source.data.class_names or ()))
+        share = prediction.base_frequencies(train, len(source.data.class_names or ()))
         predictions = share.expand(1, len(y), -1)
     else:
         predictions = train.mean().expand(1, len(y))
-    rows, likelihoods = torch.arange(len(y), device=y.device), base_log_likelihood(train, y)
+    rows, likelihoods = (
+        torch.arange(len(y), device=y.device),
+        prediction.base_log_likelihood(train, y),
+    )
     return _scored(BASE, 0, [(rows, predictions, likelihoods[None])], source)
 
 
 def _scored(who: str, size: float, parts: Sequence[Part], source: Rows) -> ScoreRow:
-    by_replicate: list[PredictionScores] = []
+    by_replicate: list[prediction.PredictionScores] = []
     losses, by_row = np.zeros((2, len(source.test.y)))
     for rows, predictions, likelihoods in parts:
         y, places = source.test.y[rows], rows.cpu()
@@ -179,7 +176,7 @@ def _scored(who: str, size: float, parts: Sequence[Part], source: Rows) -> Score
         losses[places] = far.double().mean(0).cpu().numpy()
         by_row[places] = likelihoods.double().mean(0).cpu().numpy()
         by_replicate += [
-            prediction_scores(p, y, log_likelihood=likelihood)
+            prediction.prediction_scores(p, y, log_likelihood=likelihood)
             for p, likelihood in zip(predictions, likelihoods, strict=True)
         ]
     row = _row(who, size, by_replicate, source)
@@ -189,7 +186,7 @@ def _scored(who: str, size: float, parts: Sequence[Part], source: Rows) -> Score
 def judge_black_box(outputs: Tensor, source: DividedTable) -> ScoreRow:
     """Scores of the black box itself, which may know these rows by heart."""
     predictions = outputs[source.test_rows]
-    scores = prediction_scores(predictions, source.test.y)
+    scores = prediction.prediction_scores(predictions, source.test.y)
     return _row(BLACK_BOX, source.data.n_entries, [scores], source)
 
 
@@ -197,12 +194,17 @@ def agreement(result: FitResult, outputs: Tensor, source: DividedTable, seed: in
     """Share of held-out rows with the black box's label, or R² against its responses, mean over
     replicates."""
     predictions = judged(
-        folds_of_judged(source), predictive, result, source.test.x, masks=PREDICTED_MASKS, seed=seed
+        folds_of_judged(source),
+        prediction.predictive,
+        result,
+        source.test.x,
+        masks=PREDICTED_MASKS,
+        seed=seed,
     )
     target = outputs[source.test_rows]
     if source.data.task == "classification":
         return float((predictions.argmax(-1) == target.argmax(-1)).double().mean())
-    scores = [prediction_scores(p, target).r2 for p in predictions]
+    scores = [prediction.prediction_scores(p, target).r2 for p in predictions]
     return float(np.mean([s for s in scores if s is not None]))
 
 

@@ -10,11 +10,11 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from lexppl.cli.results.gains import FittedTable
-from lexppl.cli.results.scores import folds_at
 from lexppl.evaluation.certified import certified_masks
 from lexppl.evaluation.folds import judged
 from lexppl.inference import FitResult
+from lexppl.report.results.gains import FittedTable
+from lexppl.report.results.scores import folds_at
 from lexppl.summary import number_text
 
 ALPHA = 0.1  # Share of draws of hidden values that may change the prediction

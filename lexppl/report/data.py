@@ -1,8 +1,7 @@
-"""Everything that `lexppl explain` reports."""
+"""Everything that a report says."""
 
 from __future__ import annotations
 
-import argparse
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,35 +13,29 @@ import numpy as np
 import pandas as pd
 from scipy.stats import t
 
+from lexppl.argument_checks import fraction, int_at_least
 from lexppl.arviz_compatibility import Posterior
+from lexppl.choices.files import EXPLAINER, MEANINGS, REPORT
 from lexppl.choices.imputers import data_held_by, hidden_by, image_imputers
 from lexppl.choices.methods import METHODS
 from lexppl.choices.settings import NETWORK, Regime
-from lexppl.cli.image_text_rows import DividedRows
-from lexppl.cli.options.plan_options import law_of
-from lexppl.cli.results.certified_rows import CertifiedRows
-from lexppl.cli.results.encoded_choice import EncodedChoice
-from lexppl.cli.results.gains import JudgedGains
-from lexppl.cli.results.penalties import AllPenalties
-from lexppl.cli.results.scores import Judgement
-from lexppl.cli.results.single_rows import Details, ExplainedRow
-from lexppl.cli.results.words import WordFindings
-from lexppl.cli.terminal import EXPLAINER, MEANINGS, REPORT
 from lexppl.data.divided_table import DividedTable
+from lexppl.evaluation.importance import FDR
 from lexppl.evaluation.penalty_path import PenaltyPath
 from lexppl.evaluation.prediction import BaseRateGain
-from lexppl.explanation.reading.masks import (
-    ATTRIBUTION,
-    PROBABILITY,
-    SHARE,
-    STRENGTH,
-    ImportanceKind,
-    kind_of,
-    mask_means,
-)
+from lexppl.explanation.reading import masks
+from lexppl.explanation.reading.modes import Alternative, alternatives_of
 from lexppl.explanation.reading.picture_values import evenly
 from lexppl.explanation.reading.rows import RowOutcome
 from lexppl.inference import FitResult
+from lexppl.report.divided_rows import DividedRows
+from lexppl.report.results.certified_rows import CertifiedRows
+from lexppl.report.results.encoded_choice import EncodedChoice
+from lexppl.report.results.gains import JudgedGains
+from lexppl.report.results.penalties import AllPenalties
+from lexppl.report.results.scores import Judgement
+from lexppl.report.results.single_rows import Details, ExplainedRow
+from lexppl.report.results.words import WordFindings
 from lexppl.summary import counted
 from lexppl.systems.fit_plan import FitPlan
 from lexppl.tabular.predictors import WORDS
@@ -51,12 +44,40 @@ MOST_CLASSES = 12  # Classes of which a page shows rows
 
 
 SHOWN_NAMES = 6  # Classes that a line names
-DOES: Mapping[ImportanceKind, str] = {
-    SHARE: "gives each {} of a row a share of the importance",
-    STRENGTH: "lets each {} of a row through in part",
-    ATTRIBUTION: "gives each {} of a row a contribution, with its sign",
+DOES: Mapping[masks.ImportanceKind, str] = {
+    masks.SHARE: "gives each {} of a row a share of the importance",
+    masks.STRENGTH: "lets each {} of a row through in part",
+    masks.ATTRIBUTION: "gives each {} of a row a contribution, with its sign",
 }
 """What an explainer whose masks do not select does with entries."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportOptions:
+    """What is asked of a report.
+
+    Args:
+        draws: masks a row and replicate.
+        row: places of the single rows that are shown; three held-out ones if none.
+        fdr, fwer: false discovery rate of gains, or a family-wise error in its place.
+        guarantee: confidence at which features of a row are certified, by a fit of many penalties.
+        data, black_box, command: name of the data, file of a black box and command, as typed.
+    """
+
+    draws: int = 100
+    row: Sequence[int] = ()
+    fdr: float = FDR
+    fwer: float | None = None
+    guarantee: float | None = None
+    data: str = ""
+    black_box: str | None = None
+    command: str = ""
+
+    def __post_init__(self) -> None:
+        int_at_least("draws", self.draws, 2)
+        for name in ("fdr", "fwer", "guarantee"):
+            if (share := getattr(self, name)) is not None:
+                fraction(name, share)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -64,15 +85,13 @@ class CommonReport:
     """What is reported of rows of any kind.
 
     Args:
-        options, command: as typed.
         posterior: masks of held-out rows.
         ranking: of :func:`lexppl.explanation.selection_table`, or of words.
         judgement: held-out scores.
         learning: gain over the base rate.
     """
 
-    options: argparse.Namespace
-    command: tuple[str, ...]
+    options: ReportOptions
     source: Any
     plan: FitPlan
     result: FitResult
@@ -85,9 +104,14 @@ class CommonReport:
     entries: ClassVar[str] = "features"
 
     @cached_property
-    def kind(self) -> ImportanceKind:
+    def kind(self) -> masks.ImportanceKind:
         """Kind of importance that the masks state."""
-        return kind_of(self.posterior)
+        return masks.kind_of(self.posterior)
+
+    @cached_property
+    def modes(self) -> list[Alternative]:
+        """Alternatives among the fits."""
+        return alternatives_of(self.posterior)
 
     @property
     def target_text(self) -> str:
@@ -102,8 +126,8 @@ class CommonReport:
 
     def files(self, folder: Path) -> dict[str, str]:
         """Files that are in the folder, and their meanings; the report first."""
-        held = data_held_by(str(self.plan.imputer))
-        with_data = f"; with the {self.plan.imputer} imputer it holds {held}"
+        held = data_held_by(self.plan.imputer_name)
+        with_data = f"; with the {self.plan.imputer_name} imputer it holds {held}"
         words = {"entries": self.entries, "draws": self.options.draws}
         words["held"] = "" if held is None else with_data
         return {
@@ -151,9 +175,9 @@ class TableReport(CommonReport):
     @property
     def distribution(self) -> str:
         """What the explainer does with a row's features, in words."""
-        if self.kind is PROBABILITY:
+        if self.kind is masks.PROBABILITY:
             among = ", of those that the rows of other folds show to matter" * self.limited
-            return f"keeps {law_of(self.plan)}{', from the data' * (self.path is not None)}{among}"
+            return f"keeps {self.plan.law}{', from the data' * (self.path is not None)}{among}"
         return DOES[self.kind].format("feature")
 
     @property
@@ -164,7 +188,8 @@ class TableReport(CommonReport):
     @property
     def hidden_by(self) -> str:
         """What hidden features are replaced with, in words."""
-        return f"{self.plan.imputer}: {hidden_by(str(self.plan.imputer))}"
+        name = self.plan.imputer_name
+        return f"{name}: {hidden_by(name)}" if name == self.plan.imputer else f"draws of {name}"
 
     @property
     def shape(self) -> str:
@@ -179,7 +204,7 @@ class TableReport(CommonReport):
         return [
             f"{data.name}: {self.shape}, target {self.target_text}",
             self.rows_text,
-            f"{plan.method}: {self.explained_text}; {self.distribution}; {plan.imputer} "
+            f"{plan.method}: {self.explained_text}; {self.distribution}; {plan.imputer_name} "
             f"imputation; {self._fitted()}; seed {plan.seed}",
             *([] if usual else [f"predictor: {self.predictor}"]),
         ]
@@ -228,7 +253,7 @@ class KeptSize:
     @classmethod
     def of(cls, posterior: Posterior) -> KeptSize:
         """The size in a posterior."""
-        sizes = mask_means(posterior).sum("feature").values.astype(np.float64)
+        sizes = masks.mask_means(posterior).sum("feature").values.astype(np.float64)
         each, rows = sizes.mean(1), sizes.mean(0)
         half = math.nan
         if len(each) > 1:
@@ -285,7 +310,7 @@ class RowsReport(CommonReport):
     def distribution(self) -> str:
         """What the explainer does with a row's entries, in words."""
         plan, data = self.plan, self.source.data
-        if self.kind is not PROBABILITY:
+        if self.kind is not masks.PROBABILITY:
             return DOES[self.kind].format(f"of the {data.entries}")
         if plan.k is not None:
             return f"keeps exactly {plan.k} of the {data.n_entries} {data.entries} of each row"

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from lexppl.choices.methods import METHODS
-from lexppl.cli.results.gains import FittedTable
-from lexppl.cli.results.scores import folds_of_judged
 from lexppl.evaluation.encode_meter import LEAST, EncodeMeter, encode_meter
 from lexppl.evaluation.prediction import LEAST_RARE, base_density, base_frequencies, rare_rows
 from lexppl.explanation.explain import explanation_tree
 from lexppl.explanation.reading.masks import PROBABILITY, kind_of, mask_means, masks_of
 from lexppl.models import Grouping
+from lexppl.report.results.gains import FittedTable
+from lexppl.report.results.scores import folds_of_judged
 from lexppl.tabular.encoded_rows import markers_in
 
 QUESTION = "Does the choice of features encode the answer?"
@@ -149,7 +149,7 @@ def encoded_choice(fitted: FittedTable) -> EncodedChoice:
         rows=len(x),
         base=float(base.mean()),
         predicted=str(source.data.target_name) if y is targets else "what the model says",
-        imputer=str(plan.imputer) if METHODS[plan.method].takes("imputer") else None,
+        imputer=plan.imputer_name if METHODS[plan.method].takes("imputer") else None,
         rare=rare,
     )
 

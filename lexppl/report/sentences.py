@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 import numpy as np
@@ -12,21 +12,14 @@ import torch
 from torch import Tensor
 
 from lexppl.choices.settings import POINTS, Regime
-from lexppl.cli.report.data import Report, RowsReport, TableReport
-from lexppl.cli.results.gains import JudgedGains
-from lexppl.cli.results.scores import BASE, EXPLAINER, FULL, ScoreRow
-from lexppl.cli.results.words import LEAST_TEXTS, WordFindings
 from lexppl.evaluation.importance import FDR
 from lexppl.explanation.reading.masks import PROBABILITY
-from lexppl.explanation.reading.modes import Alternative, alternatives_of
-from lexppl.explanation.reading.sentences import (
-    BOLD,
-    NAMED,
-    PLAIN,
-    ReadGroup,
-    Reading,
-    groups_read,
-)
+from lexppl.explanation.reading.modes import Alternative
+from lexppl.explanation.reading.sentences import BOLD, NAMED, PLAIN, ReadGroup, Reading, groups_read
+from lexppl.report.data import Report, RowsReport, TableReport
+from lexppl.report.results.gains import JudgedGains
+from lexppl.report.results.scores import BASE, EXPLAINER, FULL, Judgement, ScoreRow
+from lexppl.report.results.words import LEAST_TEXTS, WordFindings
 from lexppl.summary import counted, listed
 
 
@@ -136,7 +129,7 @@ class FirstScreen(Reading):
         recalls: of each rare class its name, number of rows, and how many are predicted so.
     """
 
-    scores: Sequence[ScoreRow] = ()
+    judgement: Judgement = field(default_factory=Judgement)
     behind: str = ""
     certified: str = ""
     first: str = ""
@@ -146,7 +139,7 @@ class FirstScreen(Reading):
 
     def answers(self) -> list[tuple[str, str]]:
         """Each question with its answer."""
-        answer, scores = self.quality(), self._score(EXPLAINER)
+        answer, scores = self.quality(), self.judgement.of(EXPLAINER)
         if scores is not None and "agreement" in scores.figures:
             found = [(FIDELITY, answer), *super().answers()]
         else:
@@ -166,7 +159,7 @@ class FirstScreen(Reading):
 
     def quality(self) -> str:
         """Share of right rows, or of the variance, beside all features and none."""
-        own, full, base = (self._score(who) for who in (EXPLAINER, FULL, BASE))
+        own, full, base = (self.judgement.of(who) for who in (EXPLAINER, FULL, BASE))
         if own is None:
             return ""
         if (agrees := own.figures.get("agreement")) is not None:
@@ -244,9 +237,6 @@ class FirstScreen(Reading):
         article = "an" if self.row[0] in "aeiou" else "a"
         return f" from {few} {self.features} {self.entries} of {article} {self.row}"
 
-    def _score(self, who: str) -> ScoreRow | None:
-        return next((row for row in self.scores if row.who == who), None)
-
 
 def _less(own: ScoreRow, other: ScoreRow) -> tuple[float, float]:
     """Mean of how much more own loses than another, and its standard error."""
@@ -270,8 +260,9 @@ def _hundredths(share: float) -> str:
 
 def first_screen(report: Report) -> FirstScreen:
     """Numbers of a first screen."""
-    source, plan, scores = report.source, report.plan, report.judgement.scores
-    names, posterior = source.data.class_names, plan.posterior is not None
+    source, plan, learning = report.source, report.plan, report.learning
+    names, of_model = source.data.class_names, plan.regime.post_hoc
+    is_of_model = of_model or (isinstance(report, RowsReport) and plan.needs_full_predictor)
     screen = FirstScreen(
         OUTPUTS.get(plan.regime, str(source.data.target_name)),
         (),
@@ -280,16 +271,13 @@ def first_screen(report: Report) -> FirstScreen:
         report.result.replicates,
         base=None if names is None else commonest(source.train.y, names),
         selects=report.kind is PROBABILITY,
-        posterior=posterior,
-        of_model=plan.regime.post_hoc,
-        scores=scores,
+        posterior=plan.posterior is not None,
+        of_model=of_model,
+        judgement=report.judgement,
         recalls=_recalls(report),
+        learned=None if learning is None else learning.shown,
+        behind="" if is_of_model else report.judgement.behind,
     )
-    learning, of_model = report.learning, plan.regime.post_hoc
-    if isinstance(report, RowsReport):
-        of_model |= plan.needs_full_predictor
-    behind = "" if of_model else report.judgement.behind
-    screen = replace(screen, learned=None if learning is None else learning.shown, behind=behind)
     if isinstance(report, RowsReport):
         first = f"What matters to predict {source.data.target_name}, by the {report.kind.label}."
         if report.kind is PROBABILITY:
@@ -305,16 +293,14 @@ def first_screen(report: Report) -> FirstScreen:
         in_folds=report.source.fold is not None,
         certified="" if certified is None else certified.answer(),
     )
-    if gains is None:
-        return screen
-    return replace(screen, rows=gains.rows, rate=_rate(gains.rate))
+    return screen if gains is None else replace(screen, rows=gains.rows, rate=_rate(gains.rate))
 
 
 def _modes(report: TableReport) -> list[Alternative]:
     """Alternatives among the fits, one of them found, of which none says anything beyond all other
     columns: then it would be missed where another one is read. Members of a group stand in for
     each other, which the group says."""
-    modes, ranking = alternatives_of(report.posterior), report.ranking
+    modes, ranking = report.modes, report.ranking
     if report.gains is None or not modes:
         return modes
     lines = ranking.loc[[name for mode in modes for name in mode.features]]
@@ -326,7 +312,7 @@ def _modes(report: TableReport) -> list[Alternative]:
 def _recalls(report: Report) -> list[tuple[str, int, int]]:
     """Of each rare class its name, rows, and how many of them the explainer predicts."""
     names, y = report.source.data.class_names, report.source.test.y.cpu().numpy()
-    score = next((row for row in report.judgement.scores if row.who == EXPLAINER), None)
+    score = report.judgement.of(EXPLAINER)
     if names is None or score is None or score.losses is None:
         return []
     counts = np.bincount(y, minlength=len(names))

@@ -12,9 +12,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lexppl.cli.results.gains import FittedTable
-from lexppl.cli.results.scores import PREDICTED_MASKS, ScoreRow, folds_at, judge_explainer
-from lexppl.cli.results.single_rows import observed_text, values_of
 from lexppl.evaluation.effects import revealed_predictions
 from lexppl.evaluation.feature_groups import FeatureGroups
 from lexppl.evaluation.folds import Folds
@@ -24,6 +21,9 @@ from lexppl.explanation import mask_means
 from lexppl.explanation.explain import explanation_tree
 from lexppl.inference import FitResult
 from lexppl.inference.training.result import with_penalty
+from lexppl.report.results.gains import FittedTable
+from lexppl.report.results.scores import PREDICTED_MASKS, ScoreRow, folds_at, judge_explainer
+from lexppl.report.results.single_rows import observed_text, values_of
 from lexppl.summary import number_text
 
 JUDGED = 100_000  # Rows times masks for each penalty: a second for all
@@ -132,33 +132,24 @@ class _PickedRows:
         data = table.source.data
         self.x: Tensor = data.x[torch.from_numpy(numbers).to(data.x.device)]
         self.folds: Folds | None = folds_at(table.source, numbers)
-        targets = table.targets()
-        train_rows = torch.from_numpy(table.source.train_rows)
-        self.train_y = targets[train_rows.to(targets.device)]
+        self.train_y = table.targets(table.source.train_rows)
 
     def at(self, fit: FitResult) -> list[dict[str, Any]]:
         """The rows as :attr:`AtPenalty.rows`, each by the fit that holds it out."""
         x, table, source = self.x, self.table, self.table.source
         by_row = _kept(table, fit, self.numbers)[0]
-        parts = [(fit, torch.arange(len(x)))] if self.folds is None else self.folds.each(fit)
+        whole = [(fit, torch.arange(len(x)))]
+        parts = whole if self.folds is None else list(self.folds.each(fit))
         steps = min(ROW_STEPS, len(table.groups.names))
-        predictions: list[Numbers] = [np.empty(0)] * len(x)
-        order = np.zeros((len(x), steps), np.int64)
-        for fitted, places in parts:
-            revealed = revealed_predictions(
-                fitted,
-                x[places.to(x.device)],
-                masks=ROW_MASKS,
-                groups=table.groups,
-                most=steps,
-                seed=table.seed,
-            )
-            order[places] = revealed.order.numpy()[:, :steps]
-            for place, steps_of in zip(
-                places.tolist(), revealed.predictions.mean(0).numpy(), strict=True
-            ):
-                predictions[place] = steps_of
-        stages, classes = np.stack(predictions), source.data.class_names
+        how: dict[str, Any] = {"masks": ROW_MASKS, "groups": table.groups, "most": steps}
+        by_part = [
+            revealed_predictions(fitted, x[places.to(x.device)], seed=table.seed, **how)
+            for fitted, places in parts
+        ]
+        at = torch.cat([places for _, places in parts]).argsort().cpu().numpy()
+        order = np.concatenate([part.order.numpy()[:, :steps] for part in by_part])[at]
+        stages = np.concatenate([part.predictions.mean(0).numpy() for part in by_part])[at]
+        classes = source.data.class_names
         if classes is not None and stages.ndim == 3:
             base = base_frequencies(self.train_y, stages.shape[-1]).cpu().numpy()
             label = stages[:, -1].argmax(-1)
@@ -174,15 +165,10 @@ class _PickedRows:
         for place, shares in enumerate(by_row):
             first = [k for k in shares.argsort()[::-1][:MOST_OF_ROW] if shares[k] >= LEAST_KEPT]
             shown = [text(total) for total in (start[place], *totals[place].tolist())]
-            revealed_groups, known = order[place], shares.round(5) > 0.0
-            named = ["base rate", "all hidden", *(groups[k] for k in revealed_groups), "all others"]
+            steps_of, known = order[place], shares.round(5) > 0.0
+            named = ["base rate", "all hidden", *(groups[k] for k in steps_of), "all others"]
             # A group that no mask keeps has no step.
-            has_step = [
-                True,
-                True,
-                *known[revealed_groups],
-                np.delete(known, revealed_groups).any(),
-            ]
+            has_step = [True, True, *known[steps_of], np.delete(known, steps_of).any()]
             lines = zip(named, shown, has_step, strict=False)
             rows.append(
                 {

@@ -2,7 +2,6 @@
 
 import importlib.metadata
 import platform
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,66 +13,33 @@ from markupsafe import Markup
 
 from lexppl.choices.methods import METHODS
 from lexppl.choices.settings import NETWORK
-from lexppl.cli.image_text_rows import written_words
-from lexppl.cli.options.plan_options import law_of
-from lexppl.cli.report.charts import (
-    SHOWN_ROWS,
-    dependence_figures,
-    dial_figure,
-    history_figure,
-    rows_figures,
-)
-from lexppl.cli.report.data import Report, RowsReport, TableReport
-from lexppl.cli.report.dial import dial_data
-from lexppl.cli.report.image_text_parts import image_parts, text_parts
-from lexppl.cli.report.printed import WORD_HEAD, ranking_title, word_cells
-from lexppl.cli.report.ranking import (
-    CLEAR,
-    INTERVAL,
-    RANGE,
-    class_table,
-    direction_target,
-    ranking_bars,
-)
-from lexppl.cli.report.sentences import (
-    consistency,
-    draws_text,
-    first_screen,
-    gain_meaning,
-    posterior_meaning,
-)
-from lexppl.cli.results.encoded_choice import QUESTION
-from lexppl.cli.results.scores import score_cells
-from lexppl.cli.results.single_rows import row_block
 from lexppl.data.texts import TextDataset
 from lexppl.evaluation.effects import LEAST_KEPT
 from lexppl.evaluation.penalty_path import WITHIN
-from lexppl.explanation.reading.masks import PROBABILITY, masks_of
+from lexppl.explanation.reading.masks import masks_of
 from lexppl.explanation.reading.sentences import html
+from lexppl.report import charts, ranking, sentences
+from lexppl.report.data import Report, RowsReport, TableReport
+from lexppl.report.dial import dial_data
+from lexppl.report.divided_rows import written_words
+from lexppl.report.fit_warnings import with_arguments
+from lexppl.report.image_text_parts import image_parts, text_parts
+from lexppl.report.results.encoded_choice import QUESTION
+from lexppl.report.results.scores import score_cells
+from lexppl.report.results.single_rows import row_block
 from lexppl.summary import counted
 from lexppl.systems.fit_plan import FitPlan
 
 HEAD = ("start.html", "styles.css")
-PAGE = (
-    *HEAD,
-    "maps.css",
-    "opening.html",
-    "dial.html",
-    "words.html",
-    "ranking.html",
-    "part.html",
-    "single_rows.html",
-    "heat_map.html",
-    "choice.html",
-    "closing.html",
-)
+PARTS = "opening dial words ranking part single_rows heat_map choice closing"
+PAGE = (*HEAD, "maps.css", *(f"{part}.html" for part in PARTS.split()))
 FIRST_FEATURES, SHOWN_WORDS = 15, 30  # Of a ranking that are seen at once
 VERSIONS = ("lexppl", "torch", "pyro-ppl", "numpy", "scikit-learn", "arviz")
 
 
 def rendered(*parts: str, **context: Any) -> Markup:
     """Files of `templates` one after another, filled with the context, escaped."""
-    loader = jinja2.PackageLoader("lexppl.cli.report")
+    loader = jinja2.PackageLoader("lexppl.report")
     environment = jinja2.Environment(
         loader=loader, autoescape=True, undefined=jinja2.StrictUndefined
     )
@@ -87,70 +53,60 @@ def write_report(report: Report, path: Path) -> None:
     with plt.style.context("default"):  # Not those of the user's matplotlibrc.
         context = _shared(report, path.parent)
         context |= _of_table(report) if isinstance(report, TableReport) else _of_rows(report)
-    path.write_text(rendered(*PAGE, **context), encoding="utf-8")
+    text: str = rendered(*PAGE, **context)
+    text = text if report.options.command else with_arguments(text)
+    path.write_text(text, encoding="utf-8")
 
 
 def _shared(report: Report, folder: Path) -> dict[str, Any]:
     """Context of the templates for rows of any kind."""
-    data, scores, entries = report.source.data, report.judgement.scores, report.entries
-    head, rows = score_cells(scores, entries)
+    data, scores = report.source.data, report.judgement.scores
+    head, rows = score_cells(scores, report.entries)
     return {
+        "report": report,
         "version": importlib.metadata.version("lexppl"),
         "title": f"What predicts {data.target_name} in {data.name}",
-        "answers": [(q, html(answer)) for q, answer in first_screen(report).answers()],
+        "answers": [(q, html(answer)) for q, answer in sentences.first_screen(report).answers()],
         "decisions": getattr(report.source, "decisions", ()),
         "warnings": report.warnings,
         "single_rows": [row_block(row) for row in report.rows],
-        "selects": report.kind is PROBABILITY,
-        "distribution": report.distribution,
         "hidden": report.hidden_by.partition(": ")[2] or report.hidden_by,
-        "replicates": report.plan.replicates,
         "scores": {"head": head, "rows": [_with_spreads(line) for line in rows]},
-        "classes_scored": len(data.class_names or ()),
         "judged": any(row.who.startswith("EVAL-X") for row in scores),
-        "entries": entries,
-        "history": history_figure(report.result.history),
+        "history": charts.history_figure(report.result.history),
         "validated": bool(np.isfinite(report.result.history.valid).any()),
-        "black_box": report.options.black_box,
-        "command": shlex.join(report.command),
         "settings": _settings(report),
         "files": [(name, meaning) for name, meaning in report.files(folder).items() if meaning],
     }
 
 
 def _of_table(report: TableReport) -> dict[str, Any]:
-    data, path, bars = report.source.data, report.path, ranking_bars(report)
-    plan, in_folds, gains = report.plan, report.source.fold is not None, report.gains
+    bars, in_folds = ranking.ranking_bars(report), report.source.fold is not None
+    plan, path, gains = report.plan, report.path, report.gains
     return {
         "subtitle": report.summary()[0],
         "dial": dial_data(report),
-        "dial_chart": path and dial_figure(path),
-        "labels": data.class_names is not None,
-        "kind": report.kind,
-        "consistency": consistency(report),
-        "span": RANGE if in_folds else INTERVAL,
+        "dial_chart": path and charts.dial_figure(path),
+        "consistency": sentences.consistency(report),
+        "span": ranking.RANGE if in_folds else ranking.INTERVAL,
         "in_folds": in_folds,
-        "law": law_of(plan),
         "method": METHODS[plan.method].summary,
-        "posterior_meaning": plan.posterior and posterior_meaning(report),
-        "gains": gains is not None,
-        "gain_meaning": gains and gain_meaning(gains),
-        "about": direction_target(report) if report.details.directions is not None else None,
+        "posterior_meaning": plan.posterior and sentences.posterior_meaning(report),
+        "gain_meaning": gains and sentences.gain_meaning(gains),
+        "about": report.details.directions is not None and ranking.direction_target(report),
         "picture": [bar for bar in bars if bar["gain"] and not (bar["lost"] or bar["is_member"])],
         "first_features": bars[:FIRST_FEATURES],
         "more_features": bars[FIRST_FEATURES:],
-        "clear": f"{CLEAR:g}",
+        "clear": f"{ranking.CLEAR:g}",
         "least_kept": f"{LEAST_KEPT:g}",
-        "classes": class_table(report),
+        "classes": ranking.class_table(report),
         "question": QUESTION,
         "choice": report.choice.answer(),
-        "rows_shown": min(SHOWN_ROWS, len(masks_of(report.posterior)["row"])),
-        "maps": rows_figures(report),
-        "by_value": dependence_figures(report),
-        "path": path,
+        "rows_shown": min(charts.SHOWN_ROWS, len(masks_of(report.posterior)["row"])),
+        "maps": charts.rows_figures(report),
+        "by_value": charts.dependence_figures(report),
         "within": f"{WITHIN:g}",
         "snippet": "table",
-        "encoded": data.encoding is not None,
     }
 
 
@@ -158,15 +114,14 @@ def _of_rows(report: RowsReport) -> dict[str, Any]:
     context: dict[str, Any] = {
         "subtitle": " · ".join(report.summary()[1:]),
         "part": _part(report),
-        "row": report.source.data.rows,
     }
     if not report.source.are_texts:
         row = report.rows[0].number if report.rows else report.numbers[0][0]
         return context | {"single_rows": (), "snippet": "patches", "first_row": row}
     return context | {
-        "word_head": WORD_HEAD,
-        "words": word_cells(report.ranking[:SHOWN_WORDS]),
-        "words_title": ranking_title(report),
+        "word_head": ranking.WORD_HEAD,
+        "words": ranking.word_cells(report.ranking[:SHOWN_WORDS]),
+        "words_title": ranking.ranking_title(report),
         "snippet": "words",
     }
 
@@ -221,9 +176,9 @@ def _settings(report: Report) -> list[tuple[str, str]]:
             f"annealed nested bound, {counted(plan.masks or 1, 'mask')} × "
             f"{counted(plan.imputations or 1, 'imputation')}"
         )
-    versions = ", ".join(f"{name} {_version(name)}" for name in VERSIONS)
+    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in VERSIONS)
     named = {
-        "data": f"{options.data}: {report.shape}",
+        "data": f"{options.data or report.source.data.name}: {report.shape}",
         "target": report.target_text,
         "rows": report.rows_text,
         "black box": table and black_box and f"{black_box}: {table.calls}",
@@ -235,13 +190,13 @@ def _settings(report: Report) -> list[tuple[str, str]]:
         "networks": networks,
         "predictor": table and table.predictor,
         "objective": objective,
-        "fit": fit if sampler is None else draws_text(report),
+        "fit": fit if sampler is None else sentences.draws_text(report),
         "epoch kept": best if sampler is None else None,
         "posterior": sampler and (sampler.summary or "independent draws"),
         "replicates" if sampler is None else "chains": str(plan.replicates),
         "seed": str(plan.seed),
         "mask draws a row": str(options.draws),
-        "device": options.device,
+        "device": report.source.test.x.device,
         "versions": versions,
         "Python": f"{platform.python_version()} on {platform.system()} {platform.machine()}",
     }
@@ -257,10 +212,3 @@ def _networks(plan: FitPlan) -> str:
 
 def _widths(widths: Sequence[int]) -> str:
     return "–".join(str(width) for width in widths)
-
-
-def _version(name: str) -> str:
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return "unknown"

@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 from markupsafe import Markup
 
-from lexppl.cli.report.data import TableReport
 from lexppl.evaluation.effects import LEAST_KEPT
 from lexppl.evaluation.penalty_path import PenaltyPath
 from lexppl.explanation.reading.feature_values import feature_values
@@ -17,6 +16,7 @@ from lexppl.plots.fits import plot_history
 from lexppl.plots.importance import plot_dependence, plot_heatmap
 from lexppl.plots.rows import plot_beeswarm
 from lexppl.plots.style import BLUE, INK, as_svg, new_figure, plain
+from lexppl.report.data import TableReport
 
 WIDTH = 4.9  # Of a figure in inches
 SWARM_FEATURES, SHOWN_ROWS = 12, 50

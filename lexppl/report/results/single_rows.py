@@ -15,9 +15,7 @@ import torch
 from torch import Tensor
 
 from lexppl.arviz_compatibility import Posterior
-from lexppl.cli.results.gains import FittedTable, JudgedGains
-from lexppl.cli.results.scores import folds_at
-from lexppl.cli.terminal import DIGITS, text_table
+from lexppl.choices.files import DIGITS
 from lexppl.data.divided_table import DividedTable
 from lexppl.evaluation.effects import (
     FeatureEffects,
@@ -38,6 +36,8 @@ from lexppl.explanation.reading.feature_values import (
 )
 from lexppl.explanation.reading.masks import masks_of, responses_of
 from lexppl.explanation.reading.rows import percent
+from lexppl.report.results.gains import FittedTable, JudgedGains
+from lexppl.report.results.scores import folds_at
 from lexppl.summary import number_text
 
 DIRECTION_ROWS, LEAST_ROWS = 500, 50  # Most held-out rows of directions, and least of many features
@@ -121,7 +121,7 @@ def add_row_values(posterior: Posterior, source: DividedTable, gains: JudgedGain
 def values_of(source: DividedTable, x: Tensor) -> dict[str, FeatureValues]:
     """Values of rows in the table's own units."""
     data = source.data
-    if data.encoding is not None:
+    if data.encoding is not None and data.entry_names == data.encoding.entry_names:
         return decoded_values(x, data.encoding)
     if data.n_features != data.n_entries:
         return {}
@@ -166,27 +166,18 @@ def _rows(fitted: FittedTable, targets: Tensor, chosen: Mapping[int, str]) -> li
     source, groups, numbers = fitted.source, fitted.groups, list(chosen)
     x = source.data.x[torch.tensor(numbers, device=source.data.x.device)]
     values = values_of(source, x)
-    # In folds by the replicate that holds the row out.
-    found = [
-        judged(
-            folds_at(source, np.array([number])),
-            revealed_predictions,
-            fitted.result,
-            x[place : place + 1],
-            masks=ROW_MASKS,
-            groups=groups,
-            seed=fitted.seed,
-        )
-        for place, number in enumerate(numbers)
-    ]
+    how: dict[str, Any] = {"masks": ROW_MASKS, "groups": groups, "seed": fitted.seed}
     train = targets[torch.from_numpy(source.train_rows).to(targets.device)]
-    names = found[0].class_names
+    names = source.data.class_names
     base = train.double().mean() if names is None else base_frequencies(train, len(names))
     rows = []
     for place, number in enumerate(numbers):
-        why = chosen[number] + _part_of(source, number)
-        observed, texts = observed_text(source, number), _texts(values, groups, place)
-        row = explained_row(found[place], 0, base.cpu().numpy(), number, why, observed, texts)
+        # In folds by the replicate that holds the row out.
+        folds, own = folds_at(source, np.array([number])), x[place : place + 1]
+        revealed = judged(folds, revealed_predictions, fitted.result, own, **how)
+        why, texts = chosen[number] + _part_of(source, number), _texts(values, groups, place)
+        about = number, why, observed_text(source, number), texts
+        row = explained_row(revealed, 0, base.cpu().numpy(), *about)
         if names is None:
             target, text = source.target, source.target.text(row.steps.predicted)
             response = row.response if target.curve is None else f"mean {target.label}"
@@ -279,15 +270,6 @@ def row_block(row: ExplainedRow) -> dict[str, Any]:
         "step_name": "step" if label is None else "nats",
         "total_name": "mean" if label is None else f"p({label})",
     }
-
-
-def row_text(row: ExplainedRow) -> str:
-    """A row's steps for a terminal."""
-    block = row_block(row)
-    head = ["feature", "value", block["step_name"], block["total_name"]]
-    lines = [[bar["name"], bar["value"] or "", bar["step"], bar["total"]] for bar in block["bars"]]
-    title = f"Row {row.number} ({row.why}): {block['predicted']}, observed {row.observed}"
-    return f"{title}\n{text_table(head, lines)}"
 
 
 def _bar_name(name: str, row: ExplainedRow) -> str:

@@ -6,11 +6,11 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from lexppl.cli.report.data import TableReport
-from lexppl.cli.report.sentences import FirstScreen, first_screen
-from lexppl.cli.results.penalties import AllPenalties, AtPenalty
-from lexppl.cli.results.scores import ScoreRow
 from lexppl.explanation.reading.sentences import ReadGroup, plain
+from lexppl.report.data import TableReport
+from lexppl.report.results.penalties import AllPenalties, AtPenalty
+from lexppl.report.results.scores import ScoreRow
+from lexppl.report.sentences import FirstScreen, first_screen
 
 MOST_GROUPS = 20  # Most groups listed at a penalty
 LABELS = {

@@ -1,6 +1,7 @@
 """Warnings about a table and a fit, in words."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -40,9 +41,25 @@ NOTHING_LEARNED = (
     "lower --penalty may show it"
 )
 
+OPTIONS = (
+    "k|penalty|epochs|masks|seed|imputer|missing-indicator|method|row|replicates|task|group|drop"
+)
+"""Options of the command that a report names."""
+
 LEAST_AGREEMENT = 0.95
 SAME_ORDER = 0.999  # Spearman's correlation from which on a column gives a response
 LEAST_PART = 5  # Rows of a level of one label, on average
+
+
+def with_arguments(text: str) -> str:
+    """Text with options of the command as arguments in Python.
+
+    Example:
+        >>> with_arguments("give more --epochs, --imputer copula or another --missing-indicator")
+        'give more epochs=, imputer=copula or another missing_indicator='
+    """
+    option = rf"(?<!\S)--({OPTIONS})\b(?: (?=copula|lex|classification|\d|N\b))?"
+    return re.sub(option, lambda name: f"{name[1].replace('-', '_')}=", text)
 
 
 def learned_messages(gain: BaseRateGain, steps: int | None, sampled: bool = False) -> list[str]:
@@ -162,13 +179,13 @@ def _missing(source: DividedTable) -> str | None:
     if encoding is None:
         return None
     markers = sorted({place for place in encoding.markers if place >= 0})
-    if not markers:
+    rows = {p: int(source.test.x[:, p].count_nonzero()) for p in markers}
+    names = {p: encoding.entry_names[encoding.groups[p]] for p in markers}
+    columns = ", ".join(f"{names[p]!r} in {counted(n, 'row')}" for p, n in rows.items() if n)
+    if not columns:
         return None
-    shares = source.test.x[:, markers].double().mean(0).tolist()
-    names = [encoding.entry_names[encoding.groups[place]] for place in markers]
-    each = ", ".join(f"{name!r} in {share:.0%}" for name, share in zip(names, shares, strict=True))
     return (
-        f"missing values of the held-out rows ({each}) are hidden from the explainer: such a "
+        f"missing values of the held-out rows ({columns}) are hidden from the explainer: such a "
         "feature counts as not kept in its row, and gains nothing there"
     )
 

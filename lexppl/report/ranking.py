@@ -8,11 +8,12 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
-from lexppl.cli.report.data import TableReport
 from lexppl.explanation.reading.masks import PROBABILITY, ImportanceKind
 from lexppl.explanation.reading.sentences import share_of
+from lexppl.report.data import Report, TableReport
 from lexppl.summary import number_text
 
+WORD_HEAD = ("word", "alone", "beyond others", "in texts", "share kept", "mostly in")
 INTERVAL, RANGE = "95 % interval", "range of fits"
 SHOWN_MEMBERS = 3  # Members of a group that have a line
 REACH = 1.5  # Longest interval drawn, in lengths of the longest bar
@@ -21,12 +22,13 @@ CLASS_FEATURES, MOST_CLASSES, MOST_LEVELS = 12, 6, 2
 """Features and classes of directions by class; levels that raise, and that lower."""
 
 
-def ranked_lines(ranking: pd.DataFrame, groups: pd.DataFrame | None) -> pd.DataFrame:
+def ranked_lines(report: Report) -> pd.DataFrame:
     """Groups by what they say, below each that is found its found and its most kept members;
     features where there are no groups. Without replicates or gains a value is NaN."""
-    if groups is None:
+    ranking, gains = report.ranking, getattr(report, "gains", None)
+    if gains is None:
         return ranking.drop(columns="gain", errors="ignore").assign(member=False)
-    parts = []
+    parts, groups = [], gains.groups
     for place, name in enumerate(groups.index):
         parts.append(groups.iloc[[place]].assign(member=False))
         if groups["members"].iloc[place] > 1 and groups["found"].iloc[place]:
@@ -77,7 +79,7 @@ def ranking_cells(lines: pd.DataFrame) -> list[list[str]]:
 def ranking_bars(report: TableReport) -> list[dict[str, Any]]:
     """Name, bar and cells of each line for the page: bars from the gain to what is said alone, with
     an interval that covers both of theirs, or bars of the masks from 0."""
-    lines = ranked_lines(report.ranking, None if report.gains is None else report.gains.groups)
+    lines = ranked_lines(report)
     columns = [str(lines.columns[0]), str(lines.columns[0]), "lower", "upper"]
     if has_gains := "gain" in lines:
         columns = ["gain", "first", "lower", "upper"]
@@ -87,22 +89,24 @@ def ranking_bars(report: TableReport) -> list[dict[str, Any]]:
         columns[2:] = ["both_lower", "both_upper"]
     values = lines[columns].to_numpy(dtype=np.float64)
     low, high = _ends(values, has_gains, report.kind)
-    directions, about = direction_cells(report), direction_target(report)
+    directions, about = _directions(report), direction_target(report)
     is_response = report.source.data.class_names is None
     bars = []
     rows = zip(lines.index, values.tolist(), lines.iloc[:, 0], ranking_cells(lines), strict=True)
     for place, (name, (value, alone, lower, upper), kept, cells) in enumerate(rows):
         value, alone = map(float, np.nan_to_num([value, alone]))
         *gain, importance, interval, agreement = cells[1:]
-        direction = directions.get(_says_most(report.ranking, str(name)), "–")
+        direction = directions.get(_says_most(report.ranking, str(name)))
         first = alone if has_gains else 0.0
         bars.append(
             {
                 "name": str(name),
                 "is_member": bool(lines["member"].iloc[place]),
                 "gain": [cell.replace("-", "−") for cell in gain],
-                "direction": direction if directions else None,
-                "way": direction_words(direction, about, is_response),
+                "direction": ("–" if direction is None else _cell(direction))
+                if directions
+                else None,
+                "way": "" if direction is None else direction_words(direction, about, is_response),
                 "rows": share_of(float(kept)),
                 "importance": importance,
                 "interval": interval,
@@ -137,23 +141,23 @@ def _without(line: pd.Series, is_response: bool) -> str:
     return f"{more} more of 100 rows wrong" * (more > 0)
 
 
-def direction_words(cell: str, about: str, is_response: bool) -> str:
-    """A cell of directions in words of the target.
+def direction_words(lines: pd.DataFrame, about: str, is_response: bool) -> str:
+    r"""Directions of a feature in words of the target.
 
     Example:
-        >>> direction_words("↓\xa0−0.93", "ill", False), direction_words("↑\xa0+0.9", "price", True)
-        ('↓ less “ill” where high', '↑ higher price where high')
-        >>> direction_words("↑\xa0smith, ↓\xa0cook", "ill", False)
+        >>> direction_words(pd.DataFrame({"direction": [-0.93]}), "ill", False)
+        '↓ less “ill” where high'
+        >>> levels = pd.DataFrame({"level": ["cook", "smith"], "effect": [-0.8, 1.3]})
+        >>> direction_words(levels, "ill", False)
         '“ill”: ↑\xa0smith, ↓\xa0cook'
     """
-    if cell == "–":
-        return ""
-    about = about if is_response else f"“{about}”"
-    if cell[2:3] not in ("+", "−") or "," in cell:
-        return f"{about}: {cell}"
+    cell, about = _cell(lines), about if is_response else f"“{about}”"
+    if cell == "–" or _has_levels(lines):
+        return "" if cell == "–" else f"{about}: {cell}"
+    arrow = _arrow(float(lines["direction"].iloc[0]))
     more, less = ("higher", "lower") if is_response else ("more", "less")
     words = {"↑": f"{more} {about} where high", "↓": f"{less} {about} where high"}
-    return f"{cell[0]} {words.get(cell[0], 'neither way throughout')}"
+    return f"{arrow} {words.get(arrow, 'neither way throughout')}"
 
 
 def _ends(
@@ -190,14 +194,14 @@ def direction_target(report: TableReport) -> str:
     return str(data.class_names[len(counts) - 1 - int(counts.flip(0).argmin())])
 
 
-def direction_cells(report: TableReport) -> dict[str, str]:
-    """Direction of each feature, of the outcome that :func:`direction_target` names."""
+def _directions(report: TableReport) -> dict[str, pd.DataFrame]:
+    """Directions of each feature, of the outcome that :func:`direction_target` names."""
     table = report.details.directions
     if table is None:
         return {}
     if report.source.data.class_names is not None:
         table = table[table["class"] == direction_target(report)]
-    return {str(name): _cell(lines) for name, lines in table.groupby("feature", sort=False)}
+    return {str(name): lines for name, lines in table.groupby("feature", sort=False)}
 
 
 def class_table(report: TableReport) -> dict[str, Any] | None:
@@ -229,7 +233,7 @@ def _cell(lines: pd.DataFrame) -> str:
         >>> _cell(pd.DataFrame({"level": ["cook", "smith"], "effect": [-0.8, 1.3]}))
         '↑\xa0smith, ↓\xa0cook'
     """
-    if "level" in lines and lines["level"].notna().any():
+    if _has_levels(lines):
         known = lines[~(lines["effect"].abs() <= lines.get("spread", 0.0))]
         known = known.dropna(subset=["effect"]).sort_values("effect", ascending=False)
         raising = known["level"][known["effect"] > 0][:MOST_LEVELS]
@@ -239,5 +243,48 @@ def _cell(lines: pd.DataFrame) -> str:
     value = float(lines["direction"].iloc[0])
     if np.isnan(value):
         return "–"
-    arrow = "↑" if value >= CLEAR else "↓" if value <= -CLEAR else "~"
-    return f"{arrow}\u00a0{value:+.2f}".replace("-", "−")
+    return f"{_arrow(value)}\u00a0{value:+.2f}".replace("-", "−")
+
+
+def _has_levels(lines: pd.DataFrame) -> bool:
+    return "level" in lines and bool(lines["level"].notna().any())
+
+
+def _arrow(correlation: float) -> str:
+    return "↑" if correlation >= CLEAR else "↓" if correlation <= -CLEAR else "~"
+
+
+def ranking_title(report: Report) -> str:
+    """Title of the ranking."""
+    meaning = report.kind.meaning
+    if isinstance(report, TableReport):
+        what = f"Ranked features: {meaning}"
+        if report.gains is not None:
+            what = (
+                f"Ranked groups of features: gain, and what they say alone, in nats, and {meaning}"
+            )
+        return f"{what}, mean over held-out rows"
+    source = report.source
+    if (words := report.words) is not None:
+        count = int(words.table["found"].sum())
+        found = f"the first {count} are found" if count > 1 else "the first is found"
+        return (
+            f"Words by what they say of {source.data.target_name} in {words.texts:,} texts, in "
+            f"nats a text; {found if count else 'none is found'}"
+        )
+    meaning = meaning.replace("the feature", "it")
+    return f"Ranked {source.data.entries}, by {meaning}, mean over held-out images"
+
+
+def word_cells(ranking: pd.DataFrame) -> list[list[str]]:
+    """Words as cells of a table."""
+    return [
+        [
+            str(word),
+            *("–" if pd.isna(line[name]) else f"{line[name]:z.4f}" for name in ("first", "last")),
+            str(line["texts"]),
+            "–" if pd.isna(line["share"]) else f"{line['share']:.2f}",
+            str(line["mostly_in"]) if line["found"] else "–",
+        ]
+        for word, line in ranking.iterrows()
+    ]

@@ -1,1 +1,0 @@
-"""What was found, as text, pictures and one page."""

@@ -1,0 +1,5 @@
+"""Report of an explainer: page, tables and posterior."""
+
+from lexppl.report.report import Report
+
+__all__ = ["Report"]

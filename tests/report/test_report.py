@@ -1,0 +1,187 @@
+"""`Report` from Python: what the command writes, of an estimator or of `fit_table`."""
+
+import json
+import pickle
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from lexppl import ExplainerClassifier, ExplainerRegressor
+from lexppl.choices.settings import AUTO, USUAL_PREDICTOR
+from lexppl.cli import main
+from lexppl.data.divided_table import divided_frame
+from lexppl.explanation.reading.feature_values import feature_values
+from lexppl.explanation.reading.masks import masks_of
+from lexppl.inference import entropy_unit
+from lexppl.models import GaussianImputer
+from lexppl.report import Report, report
+from lexppl.report.report import encoded_rows
+from lexppl.report.results.gains import FittedTable
+from lexppl.report.results.scores import BASE
+from lexppl.systems.fit_plan import plan_for
+from lexppl.tabular.encoded_rows import judged_groups
+from lexppl.tabular.table_fit import fit_table
+from tests.cli.tables import explained, page_of, people
+
+ROWS, HELD_OUT = 160, 40
+SMALL = {"epochs": 3, "replicates": 2, "random_state": 0, "hide_missing": True}
+FILES = {
+    *("directions.csv", "encoding.json", "explainer", "groups.csv", "importance.csv"),
+    *("penalty_path.csv", "posterior.nc", "report.html", "rows.csv"),
+}
+
+
+def with_gaps(rows: int = ROWS) -> pd.DataFrame:
+    """A table of people, in some of which the height is missing."""
+    frame = people(rows)
+    frame.loc[::9, "height"] = np.nan
+    frame["wage"] = 1000.0 + 20.0 * frame.age + 300.0 * (frame.job == "smith")
+    return frame
+
+
+def written(kind: type, target: str, folder):
+    """An estimator's held-out rows, the rows of its fit, and its report, as written."""
+    frame = with_gaps()
+    X, y = frame.drop(columns=["income", "wage"]), frame[target]
+    explainer = kind(**SMALL).fit(X[HELD_OUT:], y[HELD_OUT:])
+    with pytest.warns(UserWarning, match="give more epochs="):
+        results = Report(explainer, X[:HELD_OUT], y[:HELD_OUT], draws=5, row=[3]).write(folder)
+    return explainer, X, y, results
+
+
+KINDS = {"income": ExplainerClassifier, "wage": ExplainerRegressor}
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def of_estimator(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("report") / "r"
+    return folder, *written(KINDS[request.param], request.param, folder)
+
+
+def test_an_estimator_has_every_file_of_the_command(of_estimator):
+    folder, _, _, y, results = of_estimator
+    assert {path.name for path in folder.iterdir()} == FILES
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert f"What predicts {y.name} in data" in page and "Row 3" in page
+    assert "40 held out" in page and 'id="dial-at"' in page
+    assert not re.search(r"\s--(row|epochs|imputer|penalty)\b", page.partition("<body>")[2])
+    assert "missing values of the held-out rows" in " ".join(results.warnings)
+
+
+def test_rows_of_an_estimator_are_those_held_out(of_estimator):
+    _, _, X, y, results = of_estimator
+    assert masks_of(results.posterior)["row"].values.tolist() == list(range(HELD_OUT))
+    age = feature_values(results.posterior)["age"].numbers
+    np.testing.assert_allclose(age, X.age[:HELD_OUT], rtol=1e-5)
+    (row,) = results.rows
+    assert (row.number, row.values["job"]) == (3, X.job[3])
+    base, fitted = results.judgement.of(BASE).figures, y[HELD_OUT:]
+    # The base rate is of the rows of the fit that are not its validation rows.
+    source = results.source
+    learned = pd.concat([y[:HELD_OUT], fitted]).iloc[source.train_rows]
+    assert set(source.train_rows) | set(source.valid_rows) == set(range(HELD_OUT, ROWS))
+    if y.name == "income":
+        expected = (y[:HELD_OUT] == learned.mode()[0]).mean()
+        assert base["accuracy"] == pytest.approx(expected)
+        assert row.observed == y[3]
+    else:
+        error = y[:HELD_OUT] - learned.mean()
+        assert base["rmse"] == pytest.approx(np.sqrt((error**2).mean()), rel=1e-4)
+
+
+def test_gains_are_those_of_the_estimator_by_all_rows(of_estimator):
+    _, explainer, X, y, results = of_estimator
+    alone = explainer.gains(X, y)
+    ours = results.gains.groups
+    assert set(ours.index) == set(alone.index)
+    for name, ours_name in {"first": "first", "last": "gain", "p": "p"}.items():
+        np.testing.assert_allclose(ours.loc[alone.index, ours_name], alone[name])
+
+
+def test_new_rows_are_explained_by_what_was_written(of_estimator, tmp_path, monkeypatch):
+    folder, _, X, _, _ = of_estimator
+    monkeypatch.chdir(tmp_path)
+    X[:5].to_csv("new.csv", index=False)
+    assert main(["explain", "new.csv", "--with", str(folder), "--out", "out"]) == 0
+    assert len(pd.read_csv("out/predictions.csv")) == 5
+
+
+@pytest.mark.parametrize("target", ["income", "wage"])
+def test_the_command_writes_the_report_of_its_fit(target, tmp_path):
+    frame = with_gaps(120).drop(columns={"income": "wage", "wage": "income"}[target])
+    words = ["--epochs", "3", "--replicates", "1", "--draws", "5", "--row", "7", "--quiet"]
+    out = explained(tmp_path, *words, "--test-share", "0.25", "--valid-share", "0.2", frame=frame)
+    shares = {"valid_share": 0.2, "test_share": 0.25}
+    source = divided_frame(frame, target, **shares, hide_missing=True, seed=0, name="people")
+    data = source.data
+    unit = entropy_unit(data.y[source.train_rows], len(data.class_names or ()))
+    chosen = {"penalty": AUTO, "predictor": USUAL_PREDICTOR, "unit": unit}
+    plan = plan_for(len(source.train_rows), data.n_entries, epochs=3, replicates=1, **chosen)
+    fit = fit_table(plan, encoded_rows(source))
+    table = FittedTable(fit, source, judged_groups(data))
+    Report(table, draws=5, row=[7]).write(tmp_path / "python")
+    for path in out.glob("*.csv"):
+        assert path.read_bytes() == (tmp_path / "python" / path.name).read_bytes(), path.name
+    first, second = (page_data(folder) for folder in (out, tmp_path / "python"))
+    assert first == second
+    assert first["numbers"]["rows"] and len(first["lines"]) > 20
+
+
+def page_data(folder) -> dict:
+    """The page's data: the dial as JSON, and all lines of tables."""
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    dial = re.search(r'<script type="application/json"[^>]*>(.*?)</script>', page, re.DOTALL)
+    lines = re.findall(r"<(?:td|th|p class=\"answer\")[^>]*>(.*?)</", page, re.DOTALL)
+    return {"numbers": json.loads(dial[1]), "lines": lines}
+
+
+def test_what_has_no_report_is_refused_before_any_work():
+    X, y = people(60).drop(columns="income"), people(60).income
+    explainer = ExplainerClassifier("l2x", k=1, epochs=1, random_state=0).fit(X, y)
+    with pytest.raises(ValueError, match="of held-out rows: give X and y"):
+        Report(explainer)
+    with pytest.raises(ValueError, match="were not seen in fit"):
+        Report(explainer, X, ["other"] * 60)
+    with pytest.raises(TypeError, match="of a search, best_estimator_"):
+        Report(explainer.result_, X, y)
+    with pytest.raises(TypeError, match="drawn"):
+        Report(explainer, X, y, drawn=3)
+    for options, told in (
+        ({"row": [60 + 60]}, "from 0 to 119, rows of the table"),
+        ({"fdr": 1.5}, "fdr must be"),
+        ({"draws": 1}, "draws must be"),
+        ({"guarantee": 0.9}, "give it of a fit with penalty='auto'"),
+    ):
+        with pytest.raises(ValueError, match=told):
+            Report(explainer, X, y, **options)
+    weighted = ExplainerClassifier("l2x", k=1, epochs=1, random_state=0, class_weight="balanced")
+    for other in (pickle.loads(pickle.dumps(explainer)), weighted.fit(X, y)):
+        with pytest.raises(ValueError, match="from a file, with weights or with model="):
+            Report(other, X, y)
+
+
+def test_an_interrupted_section_is_left_out(tmp_path, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(report, "judge_gains", interrupted)
+    X, y = people(60).drop(columns="income"), people(60).income
+    explainer = ExplainerClassifier(penalty=0.02, epochs=2, random_state=0).fit(X[20:], y[20:])
+    with pytest.warns(UserWarning, match="the gains were interrupted"):
+        results = Report(explainer, X[:20], y[:20], draws=2).write(tmp_path / "r")
+    assert results.gains is None and results.rows
+    assert (tmp_path / "r" / "report.html").exists()
+    with pytest.raises(FileExistsError):
+        Report(explainer, X[:20], y[:20], draws=2).write(tmp_path / "r")
+
+
+def test_groups_of_columns_and_an_imputer_of_ones_own(tmp_path):
+    X, y = people(60).drop(columns="income"), people(60).income
+    of_user = {"groups": ["body", "body", "work", "shoe"], "imputer": GaussianImputer()}
+    explainer = ExplainerClassifier(k=1, epochs=2, random_state=0, **of_user).fit(X[20:], y[20:])
+    results = Report(explainer, X[:20], y[:20], draws=2).write(tmp_path / "r")
+    assert set(results.ranking.index) == {"body", "work", "shoe"}
+    assert "replaces the others with draws of GaussianImputer" in page_of(tmp_path / "r")
+    assert all(not row.values for row in results.rows)
