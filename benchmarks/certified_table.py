@@ -9,6 +9,8 @@ COLUMNS = {
     "size": "size",
     "coverage": "coverage",
     "calls": "calls a row",
+    "claimed": "claimed precision",
+    "precision": "real precision",
     "risk": "risk",
     "above": "P(risk > .1)",
     "refused": "refused",

@@ -3,13 +3,13 @@
 import re
 
 SHORT: dict[str, tuple[str, tuple[int, ...]]] = {
-    "believable-pooled": (r"^(?!\| knockoffs).*\| (300|2,000) |default \| 20", (0, 1, 4, 5)),
+    "believable-pooled": (r"^(?!\| (knockoffs|permutation)).*\| (300|2,000) |default \| 20", (0, 1, 4, 5)),
     "coverage": (r"\| last ", (0, 1, 6, 7, 8)),
     "real-models": ("", (0, 3, 4, 5, 6)),
-    "random-fields": ("", (0, 1, 3, 4, 6, 8)),
+    "random-fields": ("smooth|moving", (0, 1, 3, 4, 6, 8)),
     "changes": (r"labels \| [ndf]", (1, 3, 4)),
     "certified": ("masks", (0, 2, 3, 4)),
-    "mask-gibbs": ("logistic|integrated", (0, 1, 3, 7)),
+    "mask-gibbs": ("MaskGibbs|NumPyro", (0, 1, 3, 7)),
     "unknown": ("", (0, 3, 8, 10)),
     "selection": (r"k-subset|λ = 0\.0225|chosen", (0, 1, 2, 3, 4, 5)),
     "switches": ("", (0, 1, 2, 4, 6, 11)),
