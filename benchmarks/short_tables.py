@@ -3,7 +3,10 @@
 import re
 
 SHORT: dict[str, tuple[str, tuple[int, ...]]] = {
-    "believable-pooled": (r"^(?!\| (knockoffs|permutation)).*\| (300|2,000) |default \| 20", (0, 1, 4, 5)),
+    "believable-pooled": (
+        r"^(?!\| (knockoffs|permutation)).*\| (300|2,000) |default \| 20",
+        (0, 1, 4, 5),
+    ),
     "coverage": (r"\| last ", (0, 1, 6, 7, 8)),
     "real-models": ("", (0, 3, 4, 5, 6)),
     "random-fields": ("smooth|moving", (0, 1, 3, 4, 6, 8)),
