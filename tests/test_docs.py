@@ -56,7 +56,7 @@ SMALL = {
         "draws=100": "draws=5",
     },
     "start/statistician.md": {
-        "warmup=100, samples=200": "warmup=5, samples=10",
+        "warmup=100, samples=200": "warmup=5, samples=30",
         '"epochs": 400': '"epochs": 5',
         "simulations=100": "simulations=10",
         "at_once=50": "at_once=10",

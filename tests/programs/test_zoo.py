@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from lexppl.inference import REBAR, DisARM, Enumerate, LeaveOneOut, ScoreFunction
-from lexppl.inference.estimators import base, score_function
+from lexppl.inference.estimators import base, leave_one_out
 from lexppl.inference.objective import bound
 from tests.gradients.enumeration import threshold
 from tests.programs.enumeration import distance, drawn, expected, largest_z, value_and_gradient
@@ -83,12 +83,12 @@ def scale_inside_the_log(patch):
 
 
 def a_score_dropped(patch):
-    whole = score_function.mask_score
+    whole = leave_one_out.mask_score
 
     def all_but_the_first(site, terms):
         return 0.0 if site is terms.run.drawn[0] else whole(site, terms)
 
-    patch.setattr(score_function, "mask_score", all_but_the_first)
+    patch.setattr(leave_one_out, "mask_score", all_but_the_first)
 
 
 def another_rows_score(patch):
