@@ -74,6 +74,11 @@ def bridge(
         before, log_r = log_r, above - below
         if abs(log_r - before) < TOLERANCE:
             break
+    else:
+        raise FloatingPointError(
+            f"the bridge to the posterior has not settled in {ROUNDS:,} rounds, as its draws and a "
+            "normal fitted to them hardly overlap: give more samples, or a longer warm-up"
+        )
     f_new = np.exp(l_new - log_r - np.logaddexp(log_1 + l_new - log_r, log_2))
     f_drawn = np.exp(-np.logaddexp(log_1 + l_drawn - log_r, log_2))
     square = f_new.var(ddof=1) / f_new.mean() ** 2 / draws
@@ -154,6 +159,7 @@ def log_marginal_likelihood(
     Raises:
         ValueError: a guide and samples both; neither, where latents are real numbers; too many
             values to list; samples that lack a latent.
+        FloatingPointError: a bridge that does not settle.
 
     Source: Meng and Wong (1996); Gronau et al. (2017), "A tutorial on bridge sampling".
 

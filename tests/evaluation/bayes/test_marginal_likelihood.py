@@ -101,6 +101,13 @@ def test_whole_numbers_are_listed():
     assert log_marginal_likelihood(program, X, Y).log == pytest.approx(math.log(total), abs=1e-4)
 
 
+def test_a_bridge_that_has_not_settled_is_refused(monkeypatch):
+    draws = torch.randn(2, 200, 1, generator=torch.Generator().manual_seed(0)).double()
+    monkeypatch.setattr("lexppl.evaluation.bayes.marginal_likelihood.ROUNDS", 1)
+    with pytest.raises(FloatingPointError, match="not settled in 1 rounds"):
+        bridge(lambda u: -u.square().sum(-1), draws)
+
+
 def test_a_bridge_counts_the_autocorrelation_of_its_chains():
     generator = torch.Generator().manual_seed(0)
     noise = torch.randn(4, 2000, 1, generator=generator, dtype=torch.float64)
