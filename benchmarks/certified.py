@@ -16,7 +16,7 @@ independent the hidden values are redrawn from other rows: the risk of a choice 
 them stays. Controls: the row's order, which the library refuses, and calibration rows of the upper
 half of the surest. *anchors*, where asked for: rules of alibi's Anchors (`pip install spacy`,
 `pip install --no-deps alibi`) at precision .9 for the labels that an explainer of the columns of
-numbers predicts of 100 new rows, the precision that they claim, and the real one among those of
+numbers predicts of 40 new rows, the precision that they claim, and the real one among those of
 200,000 rows of the law on which a rule holds.
 """
 
@@ -120,7 +120,7 @@ def anchors_record(name, seed, small):
 
     anchors = AnchorTabular(labels_of, names, seed=0).fit(frame.to_numpy())
     labels, sizes, claimed, real = labels_of(law), [], [], []
-    for row, label in zip(law.to_numpy()[: 5 if small else 100], labels, strict=False):
+    for row, label in zip(law.to_numpy()[: 5 if small else 40], labels, strict=False):
         rule = anchors.explain(row, threshold=1 - ALPHA)
         holds = np.all([np.full(len(law), True), *(law.eval(part) for part in rule.anchor)], 0)
         sizes.append(len(rule.anchor))

@@ -62,7 +62,7 @@ class DividedTable(Summarised):
     decisions: tuple[str, ...] = ()
 
     def summarised(self) -> Summary:
-        """The data set, and how its rows are divided."""
+        """What is printed of a divided table: its data set, parts or folds, and columns."""
         of_data = self.data.summarised()
         valid = 0 if self.valid_rows is None else len(self.valid_rows)
         parts = part_counts(len(self.train_rows), valid, len(self.test_rows))

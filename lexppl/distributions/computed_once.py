@@ -1,4 +1,4 @@
-"""What is computed when it is first needed, and kept; distributions whose expansions share it."""
+"""A cache of values that a distribution computes at most once, shared by its expansions."""
 
 from collections.abc import Callable
 from functools import wraps
