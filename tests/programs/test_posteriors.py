@@ -304,7 +304,7 @@ OF_WHAT_IS_GIVEN = [
         "if False else run",
         X,
     ),
-    Break(f"{DRAWS}:posterior_draws", "if given:", "if False:", X),
+    Break(f"{DRAWS}:posterior_draws", "if of_beside:", "if False:", X),
     Break(f"{DRAWS}:posterior_draws", "run.weighing(beside)", "run", X),
     Break(f"{PLAN}:MaskSampler.are_weighed", "bool(self.sites.beside)", "False", X),
     Break(f"{PLAN}:MaskSampler.are_weighed", "source == GIVEN_XY or", "", "rows"),
