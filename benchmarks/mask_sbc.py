@@ -8,7 +8,9 @@
 tanh units with weights N(0, 1) of each column that is in, N(0, 1.5²) to the response, noise of sd
 ½. All sets are chains of one `MaskMoves` at once, each with its own y, and share its warm-up; what
 is continuous is moved by Hamiltonian steps between the sweeps. Chains start at the truth, and are
-exact from there on; ranked are 19 draws, six sweeps apart, of the mask's size, the log-odds,
+exact from there on; ranked are 19 draws, `--apart` sweeps from each other (the first records have
+6, by which draws are more like each other than like the truth, and ranks of 400 sets are at both
+ends), of the mask's size, the log-odds,
 log p(y | x, z, θ), which finds draws that have not looked at y, and the sum of squared weights: p
 by the distribution function of the ranks (Säilynoja et al. 2022), and by χ² of ten bins. Controls:
 *slab from its prior*, whose ratio leaves out the density of what it draws; *no correction*, which
@@ -29,7 +31,7 @@ from lexppl.inference.contexts import seeded
 from lexppl.inference.posterior.mask_moves import MaskMoves, Peaks, State
 
 ROWS, COLUMNS, UNITS, NOISE = 30, 20, 2, 0.5
-DRAWS, APART, BINS, STEPS = 19, 6, 10, 8
+DRAWS, BINS, STEPS = 19, 10, 8
 SIZES = (COLUMNS,) * UNITS + (UNITS, 1, 1)  # Of inner weights, outer ones, log-odds, and a spare
 SDS = torch.tensor([1.0] * COLUMNS * UNITS + [1.5] * UNITS + [1.0, 1.0], dtype=torch.float64)
 MEANS = torch.tensor([0.0] * (COLUMNS + 1) * UNITS + [-1.5, 0.0], dtype=torch.float64)
@@ -128,7 +130,7 @@ def quantities(sets, state):
     return torch.stack([size, odds, sets.likelihood(*state, sets.y), slabs], -1).numpy()
 
 
-def calibrated(kind, count, warmup, seed=0):
+def calibrated(kind, count, warmup, apart, seed=0):
     """Ranks of the truths of simulated sets among draws of a kind of moves."""
     x = torch.randn(ROWS, COLUMNS, generator=torch.Generator().manual_seed(seed)).double()
     with seeded(seed):
@@ -138,12 +140,12 @@ def calibrated(kind, count, warmup, seed=0):
         sets = Sets(x, mean + NOISE * torch.randn_like(mean))
         truth, values, shares, step = State(place, masks), [], [], 0.05
         moves = kind(sets, PAIRS, truth, warmup)
-        for sweep in range(warmup + DRAWS * APART):
+        for sweep in range(warmup + DRAWS * apart):
             flips, swaps = moves.sweep()
             moves.state, taken = hamiltonian(sets, moves.state, step)
             if sweep < warmup:
                 step *= math.exp(0.1 * (float(taken.double().mean()) - 0.8))
-            elif (sweep - warmup) % APART == APART - 1:
+            elif (sweep - warmup) % apart == apart - 1:
                 values.append(quantities(sets, moves.state))
             shares.append([float(v.double().mean()) for v in (flips, swaps, taken)])
         names = ("size", "log-odds", "log p(y)", "slabs")
@@ -156,12 +158,14 @@ def main():
     parser.add_argument("--samplers", nargs="+", choices=SAMPLERS, default=list(SAMPLERS))
     parser.add_argument("--sets", type=int, default=200)
     parser.add_argument("--warmup", type=int, default=40, help="sweeps")
-    options = options_of(parser, {"sets": 10, "warmup": 10})
-    records = Records("mask_sbc", ("sampler", "sets", "warmup"), line, options)
-    common = {"sets": options.sets, "warmup": options.warmup}
+    parser.add_argument("--apart", type=int, default=24, help="sweeps between draws")
+    options = options_of(parser, {"sets": 10, "warmup": 10, "apart": 2})
+    same = ("sets", "warmup", "apart")
+    records = Records("mask_sbc", ("sampler", *same), line, options)
+    common = {name: getattr(options, name) for name in same}
     for run in records.due({"sampler": name, **common} for name in options.samplers):
         with records.run(run) as record:
-            found, shares = calibrated(SAMPLERS[run["sampler"]], options.sets, options.warmup)
+            found, shares = calibrated(SAMPLERS[run["sampler"]], *(run[n] for n in same))
             names = ("flips taken", "swaps taken", "Hamiltonian steps taken")
             record |= dict(zip(names, map(float, shares), strict=True))
             for place, name in enumerate(found.names):

@@ -63,10 +63,13 @@ def mask_sbc_table(records: list[Record]) -> str:
     """p of ranks, by their distribution function and by bins."""
     names = ("size", "log-odds", "log p(y)", "slabs")
     shown = [f"{name}, {how}" for name in names for how in ("ECDF", "χ²")]
-    rows = [f"| moves | sets | {' | '.join(shown)} | alarms |", "|---" * (3 + len(shown)) + "|"]
+    head = f"| moves | sets | sweeps apart | {' | '.join(shown)} | alarms |"
+    rows = [head, "|---" * (4 + len(shown)) + "|"]
     for r in records:
         kinds = [f"p of {name}{how}" for name in names for how in ("", ", bins")]
         cells = [f"{r[kind]:.2g}" if kind in r else "" for kind in kinds]
         alarms = ", ".join(r["alarms"]) or "none"
-        rows.append(f"| {r['sampler']} | {r['sets']} | {' | '.join(cells)} | {alarms} |")
+        rows.append(
+            f"| {r['sampler']} | {r['sets']} | {r['apart']} | {' | '.join(cells)} | {alarms} |"
+        )
     return "\n".join(rows)
