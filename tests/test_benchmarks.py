@@ -224,7 +224,7 @@ def mask_sbc(right, prior_slab, uncorrected):
         assert sum(record["bins of size"]) == record["sets"] == 10
     # Of ten sets the plainest fault is seen.
     assert uncorrected["p of size"] < 0.01 < right["p of size"]
-    return f"| MaskGibbs | 10 | {right['p of size']:.2g} | "
+    return f"| MaskGibbs | 10 | 2 | {right['p of size']:.2g} | "
 
 
 AVERAGED = ("--folds", 1, "--labels", "observed", "averaged")
