@@ -44,7 +44,7 @@ from lexppl.models.architectures.texts import TextArchitecture
 from lexppl.models.imputers import imputer_of
 from lexppl.report.data import RowsReport
 from lexppl.report.divided_rows import DividedRows, Part, written_words
-from lexppl.report.fit_warnings import behind_message
+from lexppl.report.fit_warnings import NO_VALIDATION, behind_message
 from lexppl.report.results.scores import Judgement
 from lexppl.report.results.single_rows import ExplainedRow, default_rows, explained_row
 from lexppl.report.results.words import WordFindings, found_words, word_table
@@ -71,10 +71,6 @@ start from fitted ones take a larger rate."""
 DECAY_OF_TEXTS = 0.2
 """Weight decay, over N: of 300 texts an explainer is −.38 nats right, −.46 without and, keeping
 nearly all words, −.22 by ten times as much."""
-NO_VALIDATION = (
-    "too few rows of each class to set any apart for choosing the best epoch: the best one is the "
-    "one that fits the rows to fit on best"
-)
 WORDS_KEPT = 10  # By default, by a method that needs a k; L2X's
 
 

@@ -36,6 +36,11 @@ ADVICE_OF_TABLES = (
     "matters what is missing"
 )
 
+NO_VALIDATION = (
+    "no rows are set apart for choosing the best epoch, as there are too few rows of each class or "
+    "none were asked for: the best epoch is the one that fits the rows to fit on best"
+)
+
 NOTHING_LEARNED = (
     "no row keeps any feature, as should be where none says anything; if some do, more rows or a "
     "lower --penalty may show it"

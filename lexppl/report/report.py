@@ -50,10 +50,6 @@ from lexppl.tabular.estimators import TableExplainer, in_response_units
 from lexppl.tabular.predictors import best_full_predictor, fit_full_predictor, fit_judge
 
 EXPLAINED_ROWS = 1000  # Most held-out rows whose masks are written
-NO_VALIDATION = (
-    "no rows are set apart for choosing the best epoch, as there are too few rows of each class or "
-    "none were asked for: the best epoch is the one that fits the rows to fit on best"
-)
 NO_PATH = "for the same reason the penalty is not chosen from the data: it is {:.3g} nats"
 CHOICE = "whether the choice of features encodes the answer is"
 
@@ -149,7 +145,7 @@ class Report(SectionedReport):
     def warnings_of_fit(self) -> list[str]:
         plan, result, source, path = self.plan, self.result, self.source, self.table.fit.path
         unjudged = source.valid_rows is None and source.fold is None and not result.sampler
-        lines = [NO_VALIDATION] if unjudged else []
+        lines = [fit_warnings.NO_VALIDATION] if unjudged else []
         if unjudged and not plan.penalty_given and plan.k is None:
             lines += [NO_PATH.format(plan.penalty)] * chooses_penalty(plan.method)
         of_fit = super().warnings_of_fit()

@@ -48,8 +48,8 @@ class Sections:
 
     Args:
         complete: False where Ctrl-C has ended the fit.
-        say: told each section that takes long; nobody where None.
-        alert: told each warning; Python's warnings where None.
+        say: called with the name of each section that takes long; nothing is called where None.
+        alert: called with each warning; where None it is one of Python's.
     """
 
     def __init__(self, complete: bool, say: Tell | None = None, alert: Tell | None = None) -> None:
@@ -59,7 +59,7 @@ class Sections:
         self.warnings: list[str] = []
 
     def warn(self, messages: Sequence[str], first: bool = False) -> None:
-        """Tell warnings and add them to the report, at its head if they come first."""
+        """Show warnings and add them to the report, at its head if they come first."""
         for message in messages:
             self.alert(message)
         ordered = (messages, self.warnings) if first else (self.warnings, messages)
@@ -76,7 +76,7 @@ class Sections:
         """The result of a section, or `otherwise`.
 
         Args:
-            name: told before it; nothing if empty.
+            name: shown before it; nothing if empty.
             early: warning after Ctrl-C.
             failed: begin of the warning of numbers that are none; raised if empty.
         """
@@ -128,10 +128,10 @@ class SectionedReport(ABC):
                 f"interrupted after {len(result.history)} of {plan.epochs} epochs; the best state "
                 f"so far is written, {judged} (Ctrl-C again ends with the model alone)"
             ]
-        grows = METHODS[plan.method].takes("imputations") and plan.penalty is not None
-        if plan.posterior is not None or not grows:
+        if plan.posterior is not None:
             return []
-        return early_message(result.best_epoch.tolist(), len(result.history), True)
+        grows = METHODS[plan.method].takes("imputations") and plan.penalty is not None
+        return early_message(result.best_epoch.tolist(), len(result.history), grows)
 
     @abstractmethod
     def learned(self) -> BaseRateGain:
@@ -206,8 +206,8 @@ class SectionedReport(ABC):
     def shared(self, posterior: Posterior, judgement: scores.Judgement) -> dict[str, Any]:
         """Fields of a report on data of any kind, but for the ranking."""
         of_fit = {name: getattr(self, name) for name in ("options", "source", "plan", "result")}
-        told = tuple(self.sections.warnings)
-        return of_fit | {"posterior": posterior, "judgement": judgement, "warnings": told}
+        messages = tuple(self.sections.warnings)
+        return of_fit | {"posterior": posterior, "judgement": judgement, "warnings": messages}
 
     def behind(self, judgement: scores.Judgement) -> list[str]:
         """A line that warns of predictions worse than those by all features, if they are."""
