@@ -25,7 +25,7 @@ def dial_data(report: TableReport) -> dict[str, Any] | None:
 
     Returns:
         `settings`, a list of `penalty`, `size`, `sentence`, `scores` (name, value, spread of the
-        fits), `groups` (name, share of rows that keep it, least and largest of the fits) and `rows`
+        fits), `groups` (name, share of rows that keep it, least and largest of several fits) and `rows`
         (prediction, groups kept, steps, places of the closest rows with another outcome); `chosen`,
         the place of the setting in use; `rows`, the number, outcome and values of each row that
         can be picked; `total`, how many rows the table has.
@@ -47,7 +47,8 @@ def _setting(
     report: TableReport, screen: FirstScreen, penalties: AllPenalties, one: AtPenalty
 ) -> dict[str, Any]:
     groups, features = penalties.groups, report.source.data.entry_names
-    numbers = zip(one.kept.tolist(), *one.span.tolist(), strict=True)
+    span = one.span.tolist() if report.result.replicates > 1 else []
+    numbers = zip(one.kept.tolist(), *span, strict=True)
     kept = dict(zip(groups.names, numbers, strict=True))
     order = sorted(kept, key=lambda name: -kept[name][0])
     members = dict(zip(groups.names, groups.members, strict=True))

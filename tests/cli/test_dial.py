@@ -194,7 +194,7 @@ def test_groups_are_read_also_where_their_gains_are_not_known(tmp_path, monkeypa
 def test_a_response_is_in_its_own_units(tmp_path, capsys):
     frame = numbers(60)
     frame["price"] = np.where(frame.a > 0.0, 125_000.0, 0.0)
-    words = ["--epochs", "5", "--replicates", "2", "--draws", "3", "--quiet"]
+    words = ["--epochs", "5", "--replicates", "1", "--draws", "3", "--quiet"]
     out = explained(tmp_path, *words, frame=frame)
     assert "its 2 values are classes, give --task classification" in capsys.readouterr().err
     data, path = data_of(out), pd.read_csv(out / "penalty_path.csv")
@@ -204,6 +204,8 @@ def test_a_response_is_in_its_own_units(tmp_path, capsys):
     # Of a standardised response it is greater by log 62,500 = 11.
     assert path["log_likelihood"][path["chosen"]].item() == pytest.approx(own, abs=2.0)
     assert "e+0" not in page_of(out)
+    assert "range of fits" not in page_of(out)  # One fit has no range
+    assert all(len(group) == 2 for setting in data["settings"] for group in setting["groups"])
 
 
 def test_a_fit_of_one_penalty_has_no_dial_and_looks_at_no_other(tmp_path, monkeypatch):

@@ -32,8 +32,8 @@
       text.textContent = value + " " + spread;
       return [term, text];
     }));
-    fill(find("groups"), at.groups.map(([name, kept, low, high]) =>
-      [name, figure(kept), figure(low) + " – " + figure(high)]));
+    fill(find("groups"), at.groups.map(([name, kept, ...span]) =>
+      [name, figure(kept), ...(span.length ? [span.map(figure).join(" – ")] : [])]));
     showRow();
   }
 
