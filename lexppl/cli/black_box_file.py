@@ -86,8 +86,8 @@ def asked_black_box(
             if row not in places:
                 raise UsageError(f"--row {row} is not among the {len(places)} rows of --max-calls")
         rows = {part: getattr(source, part) for part in ("train_rows", "valid_rows", "test_rows")}
-        kept: Any = {p: r if r is None else r[np.isin(r, places.numpy())] for p, r in rows.items()}
-        source = replace(source, **kept)
+        asked: Any = {p: r if r is None else r[np.isin(r, places.numpy())] for p, r in rows.items()}
+        source = replace(source, **asked)
         if not len(source.train_rows) or not len(source.test_rows):
             raise UsageError(f"--max-calls {options.max_calls} leaves no row to fit on or to judge")
     return box, *_answers(box, x, places, source)

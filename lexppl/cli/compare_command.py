@@ -43,7 +43,7 @@ def run_compare(options: argparse.Namespace, command: Sequence[str]) -> int:
     figures = [name for name in table.columns if f"{name}_lower" in table.columns]
     for size in dict.fromkeys(name.partition("@")[2] for name in figures):
         shown = [name for name in figures if name.partition("@")[2] == size]
-        cells = [[str(name), *(_with_interval(line, one) for one in shown)] for name, line in lines]
+        cells = [[str(name), *(_with_interval(line, of) for of in shown)] for name, line in lines]
         show(f"\n{text_table(['method', *shown], cells)}")
     show("  @k: each row's k most important features are kept; random is the order to beat")
     show(
@@ -59,12 +59,12 @@ def run_compare(options: argparse.Namespace, command: Sequence[str]) -> int:
 
 def _compared(options: argparse.Namespace, source: DividedTable) -> pd.DataFrame:
     data, progress = source.data, not options.quiet
-    own = [name for name in options.methods if name in METHODS]
+    methods = [name for name in options.methods if name in METHODS]
     rows = EncodedRows.of(data, source.train_rows, source.valid_rows)
     unit = entropy_unit(rows.train[1], len(data.class_names or ()))
     plans = {
         name: plan_of(options, len(source.train_rows), data, method=name, unit=unit)
-        for name in (*own, DEFAULT_METHOD)
+        for name in (*methods, DEFAULT_METHOD)
     }
     usual = plans[DEFAULT_METHOD]
     show_progress("fitting the predictor that sees everything", options.quiet)

@@ -159,7 +159,7 @@ def _print(options: argparse.Namespace, plan: FitPlan, result: FitResult, figure
         show(f"\nWritten to {options.out}")
 
 
-def _mean(each: Sequence[dict[str, float]], name: str) -> str:
-    values = [one[name] for one in each]
+def _mean(scores: Sequence[dict[str, float]], name: str) -> str:
+    values = [score[name] for score in scores]
     spread = f" ± {np.std(values, ddof=1):.3f}" if len(values) > 1 else ""
     return f"{np.mean(values):.3f}{spread}"

@@ -113,9 +113,9 @@ def _rows(
 ) -> pd.DataFrame:
     """A line for each row and feature, the most kept first; the last total is the prediction."""
     means, values = mask_means(posterior), decoded_values(x, encoding)
-    names, kept = means[means.dims[-1]].values.astype(str), means.values.mean(0)
+    names, selection = means[means.dims[-1]].values.astype(str), means.values.mean(0)
     place, feature = np.arange(len(x)).repeat(len(names)), np.tile(names.astype(object), len(x))
-    lines = pd.DataFrame({"row": place, "feature": feature, "kept": kept.ravel()})
+    lines = pd.DataFrame({"row": place, "feature": feature, "kept": selection.ravel()})
     lines = lines.sort_values(["row", "kept"], ascending=[True, False], ignore_index=True)
     if "predicted" in predicted:
         labels = predicted["predicted"]

@@ -72,8 +72,8 @@ class FirstAnswer:
         means = []
         draws = seeded(self._seed, self._rows[0].device)
         with torch.no_grad(), draws, program_settings(validate=False):
-            for one in replicates:
-                term = one.stages[-1].terms[0]
+            for system in replicates:
+                term = system.stages[-1].terms[0]
                 run = ParticleProgram(term.model, term.guide, self._rows).run()
                 for site in run.mask_sites:
                     # Shares and attributions keep nothing, and some laws state no mean.
@@ -112,12 +112,12 @@ def time_to_go(seconds: float) -> str:
     return f"about {seconds / 60.0:.1f} min to go"
 
 
-def ranking_line(progress: float, kept: NDArray[np.float64], groups: FeatureGroups) -> str:
+def ranking_line(progress: float, probability: NDArray[np.float64], groups: FeatureGroups) -> str:
     """The groups kept most, with the probability that a member is kept; empty for masks of other
     entries."""
-    if kept.shape != (sum(map(len, groups.members)),):
+    if probability.shape != (sum(map(len, groups.members)),):
         return ""
-    by_group = groups.kept(kept)
+    by_group = groups.kept(probability)
     order = np.argsort(by_group)[::-1][:RANKED]
     if by_group.max() - np.median(by_group) < APART:
         return f"nothing stands out so far ({progress:.0%} of the fit)".replace("%", " %")

@@ -97,7 +97,7 @@ def _print(scores: ImputationScores, source: DividedTable | DividedRows) -> None
             rates = [f"{100 * rate:g} %" for rate in scores.rates]
             show(text_table(["imputer", *rates], cells))
     densities = zip(scores.imputers, scores.log_likelihood, strict=True)
-    without = [name for name, each in densities if bool(each.isnan().all())]
+    without = [name for name, by_row in densities if bool(by_row.isnan().all())]
     show("\n  ± one standard error over the held-out rows")
     if without:
         show(f"  of points and rows, without a density: {', '.join(without)}")

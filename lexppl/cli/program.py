@@ -127,7 +127,7 @@ def parser() -> OneLineParser:
     )
     for name, command in COMMANDS.items():
         before, after = _help_of(name)
-        one = commands.add_parser(
+        reader = commands.add_parser(
             name,
             allow_abbrev=False,
             description=before,
@@ -136,10 +136,10 @@ def parser() -> OneLineParser:
             usage=f"lexppl {name} {command.usage} [options]",
         )
         if name == "explain":
-            one.first = FIRST_OPTIONS
-            one.add_argument("--help-all", action=_HelpAll, nargs=0, help="list all options")
+            reader.first = FIRST_OPTIONS
+            reader.add_argument("--help-all", action=_HelpAll, nargs=0, help="list all options")
         for title, options in command.options.items():
-            _add(one.add_argument_group(title) if title else one, options)
+            _add(reader.add_argument_group(title) if title else reader, options)
     return top
 
 

@@ -30,9 +30,9 @@ def read_source(options: argparse.Namespace, device: torch.device) -> DividedTab
     in_folds = {flag: getattr(options, flag, None) for flag in ("group", "time")}
     typed = [f"--{flag} {column}" for flag, column in in_folds.items() if column is not None]
     if len(typed) > 1 or (typed and division["folds"] is None):
-        one = "give one of the two, " * (len(typed) > 1)
+        choose = "give one of the two, " * (len(typed) > 1)
         raise UsageError(
-            f"{' and '.join(typed)}: {one}of rows in folds: two --replicates or more, without "
+            f"{' and '.join(typed)}: {choose}of rows in folds: two --replicates or more, without "
             "--test-share, --k, --inference, --guide, --predictor trees and a --method but lex"
         )
     if typed and name in shipped_names():

@@ -186,8 +186,8 @@ def _typed(argument: re.Match[str]) -> str:
         return option if argument["value"] == "True" else f"{option} CELL"
     value = ast.literal_eval(argument["value"])
     values = list(map(str, value)) if isinstance(value, list | tuple) else [str(value)]
-    if any(re.match("-.", one) for one in values):  # Words that would be options
-        return " ".join(f"{option}={shlex.quote(one)}" for one in values)
+    if any(re.match("-.", word) for word in values):  # Words that would be options
+        return " ".join(f"{option}={shlex.quote(word)}" for word in values)
     between = f" {option} " if option == "--missing" else " "
     return f"{option} {between.join(map(shlex.quote, values))}"
 

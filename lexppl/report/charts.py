@@ -46,10 +46,10 @@ def dependence_figures(report: TableReport) -> list[Markup]:
         return []
     count = min(effects.kept.shape[1], len(masks_of(report.posterior)["row"]))
     effects = replace(effects, effects=effects.effects[:, :count], kept=effects.kept[:, :count])
-    kept = dict(zip(effects.entry_names, effects.kept.mean(0).sum(0).tolist(), strict=True))
+    shares = dict(zip(effects.entry_names, effects.kept.mean(0).sum(0).tolist(), strict=True))
     posterior = report.posterior.isel(row=slice(count))
     known, figures = feature_values(posterior), []
-    names = [n for n in map(str, report.ranking.index) if n in known and kept[n] >= LEAST_KEPT]
+    names = [n for n in map(str, report.ranking.index) if n in known and shares[n] >= LEAST_KEPT]
     for name in names[:DEPENDENCE_FEATURES]:
         figure = plot_dependence(posterior, name, DEPENDENCE_ROWS, WIDTH, effects=effects)
         for points in figure.axes[0].collections:

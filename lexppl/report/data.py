@@ -254,11 +254,11 @@ class KeptSize:
     def of(cls, posterior: Posterior) -> KeptSize:
         """The size in a posterior."""
         sizes = masks.mask_means(posterior).sum("feature").values.astype(np.float64)
-        each, rows = sizes.mean(1), sizes.mean(0)
+        means, rows = sizes.mean(1), sizes.mean(0)
         half = math.nan
-        if len(each) > 1:
-            half = float(t.ppf(0.975, len(each) - 1) * each.std(ddof=1) / math.sqrt(len(each)))
-        mean = float(each.mean())
+        if len(means) > 1:
+            half = float(t.ppf(0.975, len(means) - 1) * means.std(ddof=1) / math.sqrt(len(means)))
+        mean = float(means.mean())
         few, many = np.quantile(rows, [0.05, 0.95])
         return cls(mean, max(0.0, mean - half), mean + half, float(few), float(many))
 
@@ -371,10 +371,10 @@ def shown_rows(outcomes: Sequence[RowOutcome], per_class: int) -> list[RowGroup]
     classes = sorted({o.observed for o in outcomes if o.observed is not None})
     groups = []
     for label in classes[:MOST_CLASSES]:
-        own = [i for i, outcome in enumerate(outcomes) if outcome.observed == label]
-        right = [i for i in own if outcomes[i].right]
-        wrong = sorted(set(own) - set(right), key=lambda i: -outcomes[i].probability)
-        heading = f"{label}: {len(right)} of {len(own)} right"
+        of_label = [i for i, outcome in enumerate(outcomes) if outcome.observed == label]
+        right = [i for i in of_label if outcomes[i].right]
+        wrong = sorted(set(of_label) - set(right), key=lambda i: -outcomes[i].probability)
+        heading = f"{label}: {len(right)} of {len(of_label)} right"
         groups.append(RowGroup(heading, (*_even(right, per_class), *wrong[:per_class])))
     return groups
 

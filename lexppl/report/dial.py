@@ -25,8 +25,9 @@ def dial_data(report: TableReport) -> dict[str, Any] | None:
 
     Returns:
         `settings`, a list of `penalty`, `size`, `sentence`, `scores` (name, value, spread of the
-        fits), `groups` (name, share of rows that keep it, least and largest of several fits) and `rows`
-        (prediction, groups kept, steps, places of the closest rows with another outcome); `chosen`,
+        fits), `groups` (name, share of rows that keep it, least and largest of several fits) and
+        `rows` (prediction, groups kept, steps, places of the closest rows with another outcome);
+        `chosen`,
         the place of the setting in use; `rows`, the number, outcome and values of each row that
         can be picked; `total`, how many rows the table has.
     """
@@ -35,47 +36,47 @@ def dial_data(report: TableReport) -> dict[str, Any] | None:
         return None
     screen = first_screen(report)
     other = replace(screen, modes=())
-    each = [
-        _setting(report, screen if place == penalties.chosen else other, penalties, one)
-        for place, one in reversed(list(enumerate(penalties.each)))
+    settings = [
+        _setting(report, screen if place == penalties.chosen else other, penalties, fitted)
+        for place, fitted in reversed(list(enumerate(penalties.fits)))
     ]
-    chosen, total = len(each) - 1 - penalties.chosen, len(report.source.data)
-    return {"settings": each, "chosen": chosen, "rows": penalties.rows, "total": total}
+    chosen, total = len(settings) - 1 - penalties.chosen, len(report.source.data)
+    return {"settings": settings, "chosen": chosen, "rows": penalties.rows, "total": total}
 
 
 def _setting(
-    report: TableReport, screen: FirstScreen, penalties: AllPenalties, one: AtPenalty
+    report: TableReport, screen: FirstScreen, penalties: AllPenalties, fitted: AtPenalty
 ) -> dict[str, Any]:
     groups, features = penalties.groups, report.source.data.entry_names
-    span = one.span.tolist() if report.result.replicates > 1 else []
-    numbers = zip(one.kept.tolist(), *span, strict=True)
-    kept = dict(zip(groups.names, numbers, strict=True))
-    order = sorted(kept, key=lambda name: -kept[name][0])
+    span = fitted.span.tolist() if report.result.replicates > 1 else []
+    numbers = zip(fitted.shares.tolist(), *span, strict=True)
+    shares = dict(zip(groups.names, numbers, strict=True))
+    order = sorted(shares, key=lambda name: -shares[name][0])
     members = dict(zip(groups.names, groups.members, strict=True))
     known = {group.name: group for group in screen.groups}
     read = [
         replace(
             known.get(name) or ReadGroup(name, tuple(features[g] for g in members[name]), 0.0),
-            kept=kept[name][0],
+            kept=shares[name][0],
         )
         for name in order
     ]
     return {
-        "penalty": one.penalty,
-        "size": round(one.score.size, 3),
+        "penalty": fitted.penalty,
+        "size": round(fitted.score.size, 3),
         "sentence": plain(replace(screen, groups=read).rests_on()),
-        "scores": _scores(one.score),
-        "groups": [[name, *(round(v, 5) for v in kept[name])] for name in order[:MOST_GROUPS]],
-        "rows": one.rows,
+        "scores": _scores(fitted.score),
+        "groups": [[name, *(round(v, 5) for v in shares[name])] for name in order[:MOST_GROUPS]],
+        "rows": fitted.rows,
     }
 
 
 def _scores(score: ScoreRow) -> list[list[str]]:
-    found = []
+    lines = []
     for name, (label, scale, digits, unit) in LABELS.items():
         if name in score.figures:
             spread = score.spreads.get(name, math.nan)
             more = "" if math.isnan(spread) else f"± {scale * spread:.{digits}f}"
             value = f"{scale * score.figures[name]:.{digits}f}{unit}"
-            found.append([label, value.replace("-0.000", "0.000").replace("-", "−"), more])
-    return found
+            lines.append([label, value.replace("-0.000", "0.000").replace("-", "−"), more])
+    return lines

@@ -93,7 +93,7 @@ def learned_messages(gain: BaseRateGain, steps: int | None, sampled: bool = Fals
 
 
 def collapse_messages(
-    found: list[str | None], one_mask_is_right: bool = False, learned: bool = True
+    collapses: list[str | None], one_mask_is_right: bool = False, learned: bool = True
 ) -> list[str]:
     """A warning for each kind of collapse among the replicates.
 
@@ -105,9 +105,9 @@ def collapse_messages(
     for kind, advice in ADVICE.items():
         if kind == ONE_MASK and one_mask_is_right:
             continue
-        count = sum(1 for one in found if one == kind)
+        count = sum(1 for collapse in collapses if collapse == kind)
         if count:
-            which = "" if len(found) == 1 else f" in {count} of {len(found)} replicates"
+            which = "" if len(collapses) == 1 else f" in {count} of {len(collapses)} replicates"
             line = NOTHING_LEARNED if kind == ALL_OFF and not learned else advice
             lines.append(f"collapse{which} ({kind}): {line}")
     return lines
@@ -167,16 +167,16 @@ def table_warnings(source: DividedTable, outputs: Tensor | None) -> list[str]:
     """Warnings about missing values, pooled levels, copied rows, columns that give the target and a
     black box's outputs."""
     data = source.data
-    found = [_missing(source), *_pooled(source), _copies(source), _given(source)]
+    messages = [_missing(source), *_pooled(source), _copies(source), _given(source)]
     if outputs is not None:
         bought = outputs.isfinite().reshape(len(outputs), -1).all(1)
-        found.append(same_of_all(outputs[bought], data.class_names))
+        messages.append(same_of_all(outputs[bought], data.class_names))
         if left_out := int((~bought).sum()):
-            found.append(
+            messages.append(
                 f"--max-calls: the black box answered for {counted(len(outputs) - left_out, 'row')}"
                 f" of {len(outputs):,}, at random; the others are neither fitted on nor judged"
             )
-    return [one for one in found if one is not None]
+    return [message for message in messages if message is not None]
 
 
 def _missing(source: DividedTable) -> str | None:
@@ -217,7 +217,7 @@ def _given(source: DividedTable) -> str | None:
     """Warning: columns of which one alone gives the target: a response by its order, labels by
     levels of one label, or by one interval for each."""
     data, y = source.data, pd.Series(source.data.y.cpu().numpy())
-    found = []
+    names = []
     for column in () if data.encoding is None else data.encoding.columns:
         values = pd.Series(column.numbers(source.table[column.source]))
         has_levels = isinstance(column, CategoricalColumn)
@@ -231,23 +231,23 @@ def _given(source: DividedTable) -> str | None:
             else:
                 gives = gives and 1 + np.count_nonzero(np.diff(labels["min"])) == y.nunique()
         if gives:
-            found.append(column.name)
-    if not found:
+            names.append(column.name)
+    if not names:
         return None
-    which = "column" if len(found) == 1 else "each of the columns"
+    which = "column" if len(names) == 1 else "each of the columns"
     return (
-        f"{which} {quoted(found)} gives {data.target_name!r} alone, or nearly: if it is made from "
+        f"{which} {quoted(names)} gives {data.target_name!r} alone, or nearly: if it is made from "
         "the target, or known only after it, leave it out with --drop"
     )
 
 
 def _pooled(source: DividedTable) -> list[str]:
     encoding = source.data.encoding
-    found = []
+    messages = []
     for column in () if encoding is None else encoding.columns:
         if isinstance(column, CategoricalColumn) and column.pooled is not None:
             rare = set(levels_in(source.table[column.name])) - set(column.levels)
-            found.append(
+            messages.append(
                 f"{len(rare)} rare levels of {column.name!r} are pooled as {column.pooled!r}"
             )
-    return found
+    return messages

@@ -93,7 +93,7 @@ def ranking_bars(report: TableReport) -> list[dict[str, Any]]:
     is_response = report.source.data.class_names is None
     bars = []
     rows = zip(lines.index, values.tolist(), lines.iloc[:, 0], ranking_cells(lines), strict=True)
-    for place, (name, (value, alone, lower, upper), kept, cells) in enumerate(rows):
+    for place, (name, (value, alone, lower, upper), share, cells) in enumerate(rows):
         value, alone = map(float, np.nan_to_num([value, alone]))
         *gain, importance, interval, agreement = cells[1:]
         direction = directions.get(_says_most(report.ranking, str(name)))
@@ -107,7 +107,7 @@ def ranking_bars(report: TableReport) -> list[dict[str, Any]]:
                 if directions
                 else None,
                 "way": "" if direction is None else direction_words(direction, about, is_response),
-                "rows": share_of(float(kept)),
+                "rows": share_of(float(share)),
                 "importance": importance,
                 "interval": interval,
                 "agreement": agreement,
@@ -267,10 +267,10 @@ def ranking_title(report: Report) -> str:
     source = report.source
     if (words := report.words) is not None:
         count = int(words.table["found"].sum())
-        found = f"the first {count} are found" if count > 1 else "the first is found"
+        which = f"the first {count} are found" if count > 1 else "the first is found"
         return (
             f"Words by what they say of {source.data.target_name} in {words.texts:,} texts, in "
-            f"nats a text; {found if count else 'none is found'}"
+            f"nats a text; {which if count else 'none is found'}"
         )
     meaning = meaning.replace("the feature", "it")
     return f"Ranked {source.data.entries}, by {meaning}, mean over held-out images"

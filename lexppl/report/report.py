@@ -167,17 +167,17 @@ class Report(SectionedReport):
             return []
         return [fit_warnings.behind_message(judgement.behind, judgement.other_kind)]
 
-    def other_scores(self, own: ScoreRow) -> list[ScoreRow]:
+    def other_scores(self, of_explainer: ScoreRow) -> list[ScoreRow]:
         outputs, source = self.table.outputs, self.source
         if outputs is None:
-            return super().other_scores(own)
+            return super().other_scores(of_explainer)
         agrees = scores.agreement(self.result, outputs, source, self.plan.seed)
         answers = outputs[source.test_rows]
         rarer = rare_rows(answers.argmax(-1) if answers.dim() > 1 else answers)
         share = None if rarer is None else rarer / len(answers)
         self.sections.warn(fit_warnings.fidelity_message(agrees, share), first=True)
-        own = replace(own, figures={**own.figures, "agreement": agrees})
-        return [*super().other_scores(own), scores.judge_black_box(outputs, source)]
+        of_explainer = replace(of_explainer, figures={**of_explainer.figures, "agreement": agrees})
+        return [*super().other_scores(of_explainer), scores.judge_black_box(outputs, source)]
 
     def report(self, gain: BaseRateGain, judgement: Judgement, judge: EvalX | None) -> TableReport:
         source, sections, table = self.source, self.sections, self.table
@@ -255,12 +255,12 @@ class Report(SectionedReport):
     ) -> AllPenalties | None:
         """The fit at each of its penalties, if it has several."""
         path = self.table.fit.path
-        own = judgement.of(scores.EXPLAINER)
+        of_explainer = judgement.of(scores.EXPLAINER)
         selects = kind_of(posterior) is PROBABILITY
-        if not (self.sections.complete and selects) or path is None or own is None:
+        if not (self.sections.complete and selects) or path is None or of_explainer is None:
             return None
         rows, count = [row.number for row in details.rows], len(masks_of(posterior)["row"])
-        work = partial(at_each_penalty, self.table, path, own, rows, count)
+        work = partial(at_each_penalty, self.table, path, of_explainer, rows, count)
         early = "the fit at other penalties was interrupted"
         return self.sections.run("", work, None, early)
 

@@ -213,9 +213,9 @@ class SectionedReport(ABC):
         """A line that warns of predictions worse than those by all features, if they are."""
         return []
 
-    def other_scores(self, own: scores.ScoreRow) -> list[scores.ScoreRow]:
+    def other_scores(self, of_explainer: scores.ScoreRow) -> list[scores.ScoreRow]:
         """The explainer's scores, with those of models that need no fit."""
-        return [own, scores.judge_base_rate(self.source)]
+        return [of_explainer, scores.judge_base_rate(self.source)]
 
     def judged(self) -> tuple[scores.Judgement, EvalX | None]:
         """Scores, and EVAL-X; of an interrupted fit its own scores alone."""

@@ -285,7 +285,7 @@ def first_screen(report: Report) -> FirstScreen:
         screen = replace(screen, first=first, entries=report.entries, row=report.source.data.rows)
         return screen if report.words is None else _of_words(screen, report.words)
     gains, certified = report.gains, report.certified
-    groups, stand_ins = (None, {}) if gains is None else (gains.groups, gains.each.stand_ins())
+    groups, stand_ins = (None, {}) if gains is None else (gains.groups, gains.worth.stand_ins())
     screen = replace(
         screen,
         groups=groups_read(report.ranking, groups, stand_ins),

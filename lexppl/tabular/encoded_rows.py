@@ -36,10 +36,10 @@ def has_levels(table: Any) -> bool:
 
 def refuse_missing_cells(frame: pd.DataFrame) -> None:
     """Refuse a table with missing values, by columns and counts."""
-    found = missing_in(frame)
-    if found:
+    missing = missing_in(frame)
+    if missing:
         raise ValueError(
-            f"Input X contains NaN: missing values in {quoted_counts(found)}; fill them in, as "
+            f"Input X contains NaN: missing values in {quoted_counts(missing)}; fill them in, as "
             "with sklearn.impute.SimpleImputer, drop the rows, or give hide_missing=True"
         )
 
@@ -85,9 +85,9 @@ def feature_entries(
         raise ValueError(
             f"groups must give each of the {columns} columns of X a group's name; it is {groups!r}"
         )
-    given = dict(zip(known, map(level_of, groups), strict=True))
+    group_of = dict(zip(known, map(level_of, groups), strict=True))
     # An indicator of what is missing is an entry of its own.
-    names = [given.get(column.name, column.name) for column in encoding.columns]
+    names = [group_of.get(column.name, column.name) for column in encoding.columns]
     entries = list(dict.fromkeys(names))
     place = [entries.index(name) for name in names]
     return [place[column] for column in encoding.groups], entries
@@ -267,20 +267,20 @@ def with_class_weights(
                 f"class_weight must be {BALANCED!r}, a mapping from labels to weights, or None; it "
                 f"is {class_weight!r}"
             )
-        each = times.sum() / (len(classes) * np.bincount(labels, times, minlength=len(classes)))
+        of_label = times.sum() / (len(classes) * np.bincount(labels, times, minlength=len(classes)))
     elif isinstance(class_weight, Mapping):
-        each = compute_class_weight(dict(class_weight), classes=classes, y=classes[labels])
+        of_label = compute_class_weight(dict(class_weight), classes=classes, y=classes[labels])
     else:
         raise TypeError(
             f"class_weight must be {BALANCED!r}, a mapping from labels to weights, or None; it is "
             f"{type(class_weight).__name__}"
         )
-    if not bool((np.isfinite(each) & (each >= 0)).all()) or int((each > 0).sum()) < 2:
+    if not bool((np.isfinite(of_label) & (of_label >= 0)).all()) or int((of_label > 0).sum()) < 2:
         raise ValueError(
             "class_weight must be finite and at least 0, and above 0 for two labels or more; it is "
             f"{class_weight!r}"
         )
-    return times * each[labels]
+    return times * of_label[labels]
 
 
 def as_counts(weights: Counts | None) -> Counts | None:

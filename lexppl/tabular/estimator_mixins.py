@@ -126,8 +126,8 @@ class SelectsColumns(SelectorMixin):
 
     def _get_support_mask(self) -> NDArray[np.bool_]:
         check_is_fitted(self, "result_")
-        kept = kept_entries(self.feature_importances_, checked_threshold(self.threshold))
-        return kept[self._column_entries]
+        selected = kept_entries(self.feature_importances_, checked_threshold(self.threshold))
+        return selected[self._column_entries]
 
 
 def checked_threshold(threshold: Any) -> float | None:
@@ -141,6 +141,6 @@ def kept_entries(sizes: NDArray[np.float64], threshold: float | None = None) -> 
         return sizes >= threshold
     squares = float((sizes**2).sum())
     count = 1 if squares == 0.0 else max(1, round(float(sizes.sum()) ** 2 / squares))
-    kept = np.zeros(len(sizes), dtype=bool)
-    kept[np.argsort(-sizes, kind="stable")[:count]] = True
-    return kept
+    selected = np.zeros(len(sizes), dtype=bool)
+    selected[np.argsort(-sizes, kind="stable")[:count]] = True
+    return selected

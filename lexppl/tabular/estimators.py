@@ -138,15 +138,15 @@ class TableExplainer(_Fitted, SelectsColumns, ReadsTables, ABC):
         box, self.calls_ = None, None
         if self.model is not None:
             labels, output = getattr(self, "classes_", None), getattr(self, "model_output", None)
-            box, given, places = box_of_rows(self.model, table, labels, output)
-            self.calls_, given = box.calls, given[places]
+            box, answers, places = box_of_rows(self.model, table, labels, output)
+            self.calls_, answers = box.calls, answers[places]
             if len(places) < len(frame):
                 bought = np.isin(np.arange(len(frame)), places)
                 frame, targets, strata, weights = _taken(bought, frame, targets, strata, weights)
         weights = as_counts(self._reweighted(strata, weights))
         train, valid = training_and_validation(strata, share, seed)
         learned = None if weights is None else weights[train]
-        observed = torch.tensor(targets) if box is None else outputs_of(box, given)
+        observed = torch.tensor(targets) if box is None else outputs_of(box, answers)
         if box is not None and not is_classifier(self):
             targets = observed.numpy()  # Which its answers may be far from.
         target = self._fitted_target(targets[train], learned)
@@ -311,8 +311,8 @@ class TableExplainer(_Fitted, SelectsColumns, ReadsTables, ABC):
         """
         (x,) = self.encode(X)
         place = int_between("row", row, 0, len(x) - 1, note="rows of X")
-        own = x[place : place + 1]
-        steps = revealed_predictions(self.result_, own, seed=self._seed).steps(0)
+        row_x = x[place : place + 1]
+        steps = revealed_predictions(self.result_, row_x, seed=self._seed).steps(0)
         target = self.encoding_.target
         return steps if target.class_names else steps.in_units(target.scale, target.level)
 
@@ -616,8 +616,8 @@ class ExplainerRegressor(RegressorMixin, TableExplainer):
     def _fitted_target(
         self, targets: NDArray[np.float64], weights: NDArray[np.float64] | None
     ) -> TargetColumn:
-        given = self._given_predictor() is not None
-        return TargetColumn.of_responses(TARGET, targets, weights, straight=given)
+        is_black_box = self._given_predictor() is not None
+        return TargetColumn.of_responses(TARGET, targets, weights, straight=is_black_box)
 
     def _encoded_target(self, y: Any) -> NDArray[np.float64]:
         values = np.asarray(column_or_1d(y), dtype=np.float64)

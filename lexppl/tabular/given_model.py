@@ -128,12 +128,12 @@ def _cells_for(estimator: Any, table: Any) -> pd.DataFrame | NDArray[Any]:
         return np.asarray(table)
     name = name_of(estimator)
     names = getattr(estimator, "feature_names_in_", getattr(estimator, "feature_names_", ()))
-    known, given = [str(column) for column in names], {str(c): c for c in table.columns}
+    known, columns = [str(column) for column in names], {str(c): c for c in table.columns}
     # LightGBM and CatBoost name the columns of an array so.
     by_place = ([f"{word}{n}" for n in range(len(known))] for word in ("Column_", ""))
-    named = bool(known) and (known not in by_place or {*known} <= given.keys())
+    named = bool(known) and (known not in by_place or {*known} <= columns.keys())
     if named:
-        table = table[[given[c] for c in _named(known, given, name)]].set_axis(known, axis=1)
+        table = table[[columns[c] for c in _named(known, columns, name)]].set_axis(known, axis=1)
     expected = getattr(estimator, "n_features_in_", None)
     if expected is not None and expected != table.shape[1]:
         raise ValueError(
@@ -291,7 +291,7 @@ def box_of_rows(
             of labels of which it is not known what it returns; a model for the other task, or with
             labels other than `classes`.
     """
-    names, labels, given = None, None, model
+    names, labels, asked = None, None, model
     if isinstance(model, BlackBox):
         model, output = model.model, output or model.options.get("output")
     own_output = isinstance(model, nn.Module) and not has_likelihood(model)
@@ -305,10 +305,10 @@ def box_of_rows(
         )
     if classes is not None:
         names = [level_of(label) for label in classes]
-        own = getattr(model, "classes_", None)
+        levels = getattr(model, "classes_", None)
         # By name: a model's labels are those of y, and never places among them.
-        labels = None if own is None else [x if np.ndim(x) else level_of(x) for x in own]
-    box, x = box_of_table(given, table, classes=names, labels=labels, output=output)
+        labels = None if levels is None else [x if np.ndim(x) else level_of(x) for x in levels]
+    box, x = box_of_table(asked, table, classes=names, labels=labels, output=output)
     if classes is None and box.task == "classification":
         raise ValueError(f"model, a {type(model).__name__}, is for labels; y is a real response")
     return box, x, box.affordable(x)
@@ -362,9 +362,9 @@ def predictor_on_standardised_rows(predictor: nn.Module, encoding: TableEncoding
     read = None if places == list(range(len(encoding.feature_names))) else places
     if target.class_names is None:
         with torch.no_grad():
-            given = next(predictor.parameters(), torch.empty(()))
+            weight = next(predictor.parameters(), torch.empty(()))
             middle = [float(column.original(np.zeros(1))[0]) for column in columns]
-            distribution = predictor(given.new_tensor([middle]))
+            distribution = predictor(weight.new_tensor([middle]))
         if not isinstance(distribution, dist.Normal):
             raise TypeError(f"model must have a normal distribution of y; it has {distribution}")
     mean, scale = [column.mean for column in columns], [column.scale for column in columns]

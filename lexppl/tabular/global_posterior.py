@@ -46,10 +46,10 @@ def refuse_unlistable(posterior: AskedPosterior, entries: int, k: int | None) ->
     """Refuse NUTS, HMC and Laplace, which sum over all masks of a row, above 256 masks."""
     masks = 2**entries if k is None else math.comb(entries, k)
     if posterior.inference in (*HAMILTONIAN, "laplace") and masks > MOST_LISTED:
-        kept = "" if k is None else f" that keep {k}"
+        of_size = "" if k is None else f" that keep {k}"
         raise ValueError(
             f"{posterior.inference} sums over every mask of a row, and of {entries} features there "
-            f"are {masks:,}{kept}, of which at most {MOST_LISTED:,} can be: use sghmc, or "
+            f"are {masks:,}{of_size}, of which at most {MOST_LISTED:,} can be: use sghmc, or "
             "the guide normal, which draw masks; or give fewer features, or a smaller k"
         )
 

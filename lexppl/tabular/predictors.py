@@ -355,26 +355,26 @@ def trees_where_better(result: FitResult, rows: EncodedRows) -> Mapping[str, flo
 
 
 def says_more(
-    other: FitResult, one: FitResult, rows: EncodedRows, replicate: int = 0
+    other: FitResult, fitted: FitResult, rows: EncodedRows, replicate: int = 0
 ) -> tuple[bool, float, float]:
     """Whether a fit predicts held-out rows better than another by over one standard error of the
     rows' differences, and the mean log-likelihood of each, in nats a row."""
-    valid, folds, weights = rows.judged(MOST_JUDGED, one.seed)
+    valid, folds, weights = rows.judged(MOST_JUDGED, fitted.seed)
     if folds is not None:
-        own = folds.rows(replicate)
-        valid = valid[0][own], valid[1][own]
-        weights = None if weights is None else weights[own]
+        fold_rows = folds.rows(replicate)
+        valid = valid[0][fold_rows], valid[1][fold_rows]
+        weights = None if weights is None else weights[fold_rows]
     count = None if weights is None else weights.cpu().double().numpy()
-    mine, first = (
-        predictive_log_likelihood(fit, *valid, masks=MASKS, seed=one.seed)
+    by_other, by_fitted = (
+        predictive_log_likelihood(fit, *valid, masks=MASKS, seed=fitted.seed)
         .mean(0)
         .double()
         .cpu()
         .numpy()
-        for fit in (other, one)
+        for fit in (other, fitted)
     )
-    mean, before = (float(np.average(each, weights=count)) for each in (mine, first))
-    return more_by_errors(mine - first, count), mean, before
+    mean, before = (float(np.average(log_p, weights=count)) for log_p in (by_other, by_fitted))
+    return more_by_errors(by_other - by_fitted, count), mean, before
 
 
 def _readable(result: FitResult, rows: EncodedRows) -> bool:

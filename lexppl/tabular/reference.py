@@ -62,13 +62,13 @@ class Reference:
             network = fit_full_predictor(plan, rows, progress, checkpoint)
         (x, y), folds, weights = rows.judged(most, plan.seed)
         full = network if y.dim() == 2 else best_full_predictor(network, plan, rows)
-        each = [
-            judged(folds, predictive_log_likelihood, one.result, x, y, masks=1).mean(0)
-            for one in (network, full)
+        of_rows = [
+            judged(folds, predictive_log_likelihood, predictor.result, x, y, masks=1).mean(0)
+            for predictor in (network, full)
         ]
         counts = None if weights is None else weights.cpu().double().numpy()
-        each.append(base_log_likelihood(rows.train[1], y))
-        by_row = (values.double().cpu().numpy() for values in each)
+        of_rows.append(base_log_likelihood(rows.train[1], y))
+        by_row = (values.double().cpu().numpy() for values in of_rows)
         return cls(network, full, x, y, folds, counts, *by_row)
 
     def is_ahead(self, log_likelihood: NDArray[np.float64]) -> bool:
@@ -94,8 +94,8 @@ class Reference:
 
         def scores(fit: FitResult, by_row: NDArray[np.float64]) -> dict[str, Any]:
             predictions = judged(self.folds, predictive, fit, self.x, masks=masks, seed=result.seed)
-            own = asdict(prediction_scores(predictions.mean(0), observed))
-            return {**own, "log_likelihood": self.mean(by_row)}
+            figures = asdict(prediction_scores(predictions.mean(0), observed))
+            return {**figures, "log_likelihood": self.mean(by_row)}
 
-        own, full = scores(result, log_likelihood), scores(self.full.result, self.by_full)
-        return behind_sentence(own, full, self.full.kind)
+        of_explainer, full = scores(result, log_likelihood), scores(self.full.result, self.by_full)
+        return behind_sentence(of_explainer, full, self.full.kind)

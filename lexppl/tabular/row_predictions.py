@@ -135,17 +135,17 @@ def _over_replicates(
 
 
 def _of_rows(program: FittedProgram, x: Tensor, masks: int, read: Read, seed: int) -> Tensor:
-    def one(row: Tensor) -> Tensor:
+    def of_row(row: Tensor) -> Tensor:
         with CommonRandomNumbers():
             runs = program.runs((row.unsqueeze(0), None), draw=_no_response)
             return torch.stack([read(run) for run, _ in runs]).mean(0)
 
     # Every row sees the same random numbers, and every chunk starts from the same seed.
-    each = torch.func.vmap(one, randomness="same")
+    of_rows = torch.func.vmap(of_row, randomness="same")
     parts = []
     for rows in x.split(rows_at_once(x, masks)):
         with seeded(seed, x.device):
-            parts.append(each(rows))
+            parts.append(of_rows(rows))
     return torch.cat(parts)
 
 
@@ -165,6 +165,6 @@ def _in_type(module: Part, dtype: torch.dtype) -> Part:
     """A copy of a module in another floating-point type."""
     if not isinstance(module, nn.Module):
         return module
-    own = copy.deepcopy(module).to(dtype).eval()
-    keep_parameters_local(own)
-    return own
+    copied = copy.deepcopy(module).to(dtype).eval()
+    keep_parameters_local(copied)
+    return copied

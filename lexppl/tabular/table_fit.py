@@ -112,8 +112,8 @@ class TableFit(Summarised):
         kind, scores = self.plan.predictor_kind, dict(self.log_likelihood)
         if not scores:
             return WORDS[kind]
-        own = scores.pop(kind)
-        more = [f"{own - value:+.3f} nats a row beside {WORDS[k]}" for k, value in scores.items()]
+        best = scores.pop(kind)
+        more = [f"{best - value:+.3f} nats a row beside {WORDS[k]}" for k, value in scores.items()]
         return f"{WORDS[kind]} ({', '.join(more)})"
 
     @property
@@ -164,9 +164,9 @@ def fit_table(
         METHODS[plan.method].explains_model or plan.regime is Regime.SELF_POST_HOC
     ):
         rows = rows.observing(full.predictor)
-    given = None if full is None else full.predictor
-    explained = given if black_box is None else copy.deepcopy(black_box)
-    predictor = None if given is None else frozen(given)
+    predictor_of_all = None if full is None else full.predictor
+    explained = predictor_of_all if black_box is None else copy.deepcopy(black_box)
+    predictor = None if predictor_of_all is None else frozen(predictor_of_all)
     settings = _settings(plan, rows, explained, predictor)
     if plan.conditional and isinstance(settings["imputer"], CopulaImputer):
         plan = replace(plan, imputer="copula")
@@ -246,7 +246,7 @@ def _fitted(
             again = TableFit(plan, fit(_limited(systems, left_out), rows.train, **training))
             again = _at_penalty(again, rows, reference)
             fitted = max(
-                fitted, again, key=lambda each: reference.mean(_likelihoods(each, reference))
+                fitted, again, key=lambda other: reference.mean(_likelihoods(other, reference))
             )
     fitted = _with_trees(fitted, rows)
     if reference is None:
@@ -277,8 +277,8 @@ def _reference(
     if plan.regime.post_hoc and rows.class_names is None:
         return None  # A model's responses have no noise, and their log-likelihood has no bound.
     try:
-        kept = below(checkpoint, "full-predictor")
-        return Reference.of(plan, rows, PATH_ROWS, full, progress, kept)
+        saved = below(checkpoint, "full-predictor")
+        return Reference.of(plan, rows, PATH_ROWS, full, progress, saved)
     except KeyboardInterrupt:
         result.interrupted = True
         return None
@@ -397,5 +397,5 @@ def method_system(plan: FitPlan, settings: Mapping[str, Any], x: Tensor) -> Syst
     if not plan.rate_given:
         return system
     return system.changed(
-        lambda stages: [replace(one, optimizer=None, learning_rate=None) for one in stages]
+        lambda stages: [replace(stage, optimizer=None, learning_rate=None) for stage in stages]
     )

@@ -155,7 +155,7 @@ def test_gains_of_a_response_are_of_the_table(judged, tmp_path, capsys):
 def test_masks_of_a_fold_keep_what_the_rows_outside_it_show(usual):
     judged, _, _, told = usual
     assert "of those that the rows of other folds show to matter" in " ".join(told.split())
-    fitted, worth = judged["table"], judged["found"].each
+    fitted, worth = judged["table"], judged["found"].worth
     source, models = fitted.source, fitted.result.models
     shown = worth.shown_outside(Folds(torch.from_numpy(source.fold), source.folds))
     with torch.no_grad():
@@ -181,7 +181,7 @@ def test_gains_are_of_no_more_rows_than_stated(limited):
 
 def test_rows_of_a_group_column_count_as_one(grouped):
     judged = grouped[0]
-    worth, fold = judged["found"].each, judged["table"].source.fold
+    worth, fold = judged["found"].worth, judged["table"].source.fold
     assert len(np.unique(worth.unit)) == 30
     assert all(len(np.unique(fold[worth.unit == unit])) == 1 for unit in range(30))
 

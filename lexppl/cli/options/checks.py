@@ -265,9 +265,9 @@ def posterior_of(options: argparse.Namespace) -> settings.AskedPosterior | None:
 
 
 def _refuse_beside(typed: str, options: argparse.Namespace, names: tuple[str, ...]) -> None:
-    found = [name for name in names if getattr(options, name, None) not in (None, False)]
-    if found:
-        listed = ", ".join(f"--{name.replace('_', '-')}" for name in found)
+    useless = [name for name in names if getattr(options, name, None) not in (None, False)]
+    if useless:
+        listed = ", ".join(f"--{name.replace('_', '-')}" for name in useless)
         raise UsageError(f"{listed} mean nothing beside {typed}: leave them out")
 
 

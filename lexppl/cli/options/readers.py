@@ -47,7 +47,7 @@ def several(read: Callable[[str], Any]) -> Callable[[str], list[Any]]:
     return lambda text: [read(part.strip()) for part in text.split(",")]
 
 
-def names_of(text: str, one: str, known: Collection[str]) -> list[str]:
+def names_of(text: str, item: str, known: Collection[str]) -> list[str]:
     """Names between commas, known and different.
 
     Raises:
@@ -56,11 +56,11 @@ def names_of(text: str, one: str, known: Collection[str]) -> list[str]:
     names = [name.strip() for name in text.split(",") if name.strip()]
     unknown = [name for name in names if name not in known]
     if unknown or not names:
-        given = f"{', '.join(unknown)} given; {near(unknown[0], known, 'names')}" if unknown else ""
-        given = given or f"none given, of {', '.join(known)}"
-        raise argparse.ArgumentTypeError(f"takes names separated by commas; {given}")
+        fault = f"{', '.join(unknown)} given; {near(unknown[0], known, 'names')}" if unknown else ""
+        fault = fault or f"none given, of {', '.join(known)}"
+        raise argparse.ArgumentTypeError(f"takes names separated by commas; {fault}")
     if len(set(names)) < len(names):
-        raise argparse.ArgumentTypeError(f"names {one} twice: {text}")
+        raise argparse.ArgumentTypeError(f"names {item} twice: {text}")
     return names
 
 

@@ -97,7 +97,7 @@ ARGUMENTS: Mapping[str, Mapping[str, Any]] = {
         # A view: methods may be registered later.
         "type": partial(
             names_of,
-            one="a method",
+            item="a method",
             known=ChainMap(dict.fromkeys(LIBRARIES), METHODS),  # type: ignore[arg-type]
         ),
     },

@@ -69,17 +69,17 @@ def certified_rows(fitted: FittedTable, count: int, level: float) -> CertifiedRo
         words = number_text(within * scale, scale)
 
     def masks(result: FitResult, x: Tensor, **how: Any) -> Tensor:
-        found = certified_masks(result, x, alpha=ALPHA, level=level, within=within, **how)
-        bounds = found["bound"].expand_dims("bound", -1)
-        return torch.from_numpy(np.concatenate([found["mask"], bounds], -1))
+        certified = certified_masks(result, x, alpha=ALPHA, level=level, within=within, **how)
+        bounds = certified["bound"].expand_dims("bound", -1)
+        return torch.from_numpy(np.concatenate([certified["mask"], bounds], -1))
 
     folds = folds_at(source, numbers)
     masks_and_bound = judged(folds, masks, fitted.result, x, seed=fitted.seed)[0].numpy()
-    kept, names = masks_and_bound[:, :-1] == 1, np.array(source.data.entry_names)
+    masks_of_rows, names = masks_and_bound[:, :-1] == 1, np.array(source.data.entry_names)
     columns = {
         "row": numbers,
-        "size": kept.sum(1),
+        "size": masks_of_rows.sum(1),
         "bound": masks_and_bound[:, -1],
-        "features": ["; ".join(names[row]) for row in kept],
+        "features": ["; ".join(names[row]) for row in masks_of_rows],
     }
     return CertifiedRows(pd.DataFrame(columns), level, len(names), words)

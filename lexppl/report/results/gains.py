@@ -112,7 +112,7 @@ class JudgedGains:
         table: of `feature_table`.
         rate: the error rate, in words.
         predicted: what is predicted, in words.
-        each: of rows.
+        worth: of rows.
         row_names: their places in the table.
         measured: how many groups were measured.
     """
@@ -121,7 +121,7 @@ class JudgedGains:
     table: pd.DataFrame
     rate: str
     predicted: str
-    each: Importance
+    worth: Importance
     row_names: tuple[int, ...]
     measured: int
 
@@ -204,9 +204,9 @@ def judge_gains(
     source, groups, worth, seed = fitted.source, fitted.groups, fitted.worth, fitted.seed
     data, every = source.data, zip(groups.names, groups.members, strict=True)
     members = {name: [data.entry_names[g] for g in group] for name, group in every}
-    kept = selection_table(by_groups(posterior, members))
-    kept.index.name = "group"
-    order = kept.iloc[:, 0].sort_values(ascending=False, kind="stable").index
+    selection = selection_table(by_groups(posterior, members))
+    selection.index.name = "group"
+    order = selection.iloc[:, 0].sort_values(ascending=False, kind="stable").index
     measured = measured_first(groups, [str(name) for name in order])
     rows = measured_rows(source, seed)
     if worth is None:
@@ -219,7 +219,7 @@ def judge_gains(
     rate = f"a false discovery rate of {fdr:g}"
     if fwer is not None:
         rate = f"a family-wise error of {fwer:g}"
-    tables = _joined(kept, table), worth.feature_table(fdr, fwer=fwer, level=None)
+    tables = _joined(selection, table), worth.feature_table(fdr, fwer=fwer, level=None)
     return JudgedGains(*tables, rate, fitted.predicted, worth, tuple(rows.tolist()), len(measured))
 
 

@@ -42,7 +42,7 @@ class AtPenalty:
 
     Args:
         score: held-out scores.
-        kept: share of rows that keep each group, `(K,)`.
+        shares: of rows that keep each group, `(K,)`.
         span: least and largest of the fits, `(2, K)`.
         rows: of each row the outcome `predicted`, the groups `kept` with their probabilities, the
             `steps` of the prediction with its totals as text (the base rate, all hidden, each group
@@ -52,7 +52,7 @@ class AtPenalty:
 
     penalty: float
     score: ScoreRow
-    kept: Numbers
+    shares: Numbers
     span: Numbers
     rows: list[dict[str, Any]]
 
@@ -67,19 +67,19 @@ class AllPenalties:
             `values` of their features, as text.
     """
 
-    each: tuple[AtPenalty, ...]
+    fits: tuple[AtPenalty, ...]
     chosen: int
     groups: FeatureGroups
     rows: list[dict[str, Any]]
 
 
 def at_each_penalty(
-    table: FittedTable, path: PenaltyPath, own: ScoreRow, requested: Sequence[int], count: int
+    table: FittedTable, path: PenaltyPath, chosen: ScoreRow, requested: Sequence[int], count: int
 ) -> AllPenalties:
     """A table's fit at each penalty of a path.
 
     Args:
-        own: scores at the penalty in use.
+        chosen: scores at the penalty in use.
         requested: rows that can be picked in any case.
         count: how many held-out rows are read.
     """
@@ -89,7 +89,7 @@ def at_each_penalty(
     by_penalty, fit = [], path.fitted
     for place, penalty in enumerate(path.table["penalty"].tolist()):
         with with_penalty(fit.models, penalty):
-            score = own if place == path.index else judge_explainer(fit, source, seed, masks)
+            score = chosen if place == path.index else judge_explainer(fit, source, seed, masks)
             shares, by_fit = _kept(table, fit, source.test_rows[:count])
             span = np.stack([by_fit.min(0), by_fit.max(0)])
             by_penalty.append(AtPenalty(penalty, score, shares.mean(0), span, rows.at(fit)))

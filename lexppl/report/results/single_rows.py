@@ -115,7 +115,7 @@ def add_row_values(posterior: Posterior, source: DividedTable, gains: JudgedGain
     count = len(masks_of(posterior)["row"])
     with_values(posterior, values_of(source, source.test.x[:count]))
     if gains is not None:
-        with_gains(posterior, gains.each.gains, gains.row_names)
+        with_gains(posterior, gains.worth.gains, gains.row_names)
 
 
 def values_of(source: DividedTable, x: Tensor) -> dict[str, FeatureValues]:
@@ -147,19 +147,19 @@ def default_rows(posterior: Posterior, targets: Tensor) -> dict[int, str]:
     """The held-out rows predicted best, in the middle and worst, with why."""
     predicted = responses_of(posterior)
     names = predicted["y"]["row"].values.astype(int)
-    own = targets[torch.from_numpy(names).to(targets.device)].double().cpu().numpy()
+    observed = targets[torch.from_numpy(names).to(targets.device)].double().cpu().numpy()
     if "y_probability" in predicted:
         p = predicted["y_probability"].values.mean(0, dtype=np.float64)
-        share = own if own.ndim == 2 else np.eye(p.shape[1])[own.astype(int)]
+        share = observed if observed.ndim == 2 else np.eye(p.shape[1])[observed.astype(int)]
         score = (share * np.log(p.clip(1e-12))).sum(1)
     else:
-        score = -np.abs(predicted["y"].values.mean((0, 1), dtype=np.float64) - own)
+        score = -np.abs(predicted["y"].values.mean((0, 1), dtype=np.float64) - observed)
     order = np.argsort(-score, kind="stable")
     places = [order[0], order[len(order) // 2], order[-1]]
-    found: dict[int, str] = {}
+    reasons: dict[int, str] = {}
     for place, why in zip(places, DEFAULT_ROWS, strict=True):
-        found.setdefault(int(names[place]), f"{why} of {len(order)} held-out rows")
-    return found
+        reasons.setdefault(int(names[place]), f"{why} of {len(order)} held-out rows")
+    return reasons
 
 
 def _rows(fitted: FittedTable, targets: Tensor, chosen: Mapping[int, str]) -> list[ExplainedRow]:
@@ -173,8 +173,8 @@ def _rows(fitted: FittedTable, targets: Tensor, chosen: Mapping[int, str]) -> li
     rows = []
     for place, number in enumerate(numbers):
         # In folds by the replicate that holds the row out.
-        folds, own = folds_at(source, np.array([number])), x[place : place + 1]
-        revealed = judged(folds, revealed_predictions, fitted.result, own, **how)
+        folds, row_x = folds_at(source, np.array([number])), x[place : place + 1]
+        revealed = judged(folds, revealed_predictions, fitted.result, row_x, **how)
         why, texts = chosen[number] + _part_of(source, number), _texts(values, groups, place)
         about = number, why, observed_text(source, number), texts
         row = explained_row(revealed, 0, base.cpu().numpy(), *about)
@@ -195,13 +195,13 @@ def _texts(
     texts = {}
     for group, members in zip(groups.names, groups.members, strict=True):
         if max(members) < len(names):
-            each = [values[names[g]].text(place) for g in members[:SHOWN_VALUES]]
-            texts[group] = ", ".join(each) + " …" * (len(members) > SHOWN_VALUES)
+            shown = [values[names[g]].text(place) for g in members[:SHOWN_VALUES]]
+            texts[group] = ", ".join(shown) + " …" * (len(members) > SHOWN_VALUES)
     return texts
 
 
 def explained_row(
-    found: RevealedPredictions,
+    revealed: RevealedPredictions,
     place: int,
     base: Any,
     number: int,
@@ -211,10 +211,11 @@ def explained_row(
 ) -> ExplainedRow:
     """The row at a place of revealed predictions, with label frequencies or mean as base."""
     classes: tuple[tuple[str, float, float], ...] = ()
-    if found.class_names is not None:
-        each = zip(found.class_names, found.predicted[place].tolist(), base.tolist(), strict=True)
-        classes = tuple(sorted(each, key=lambda c: -c[1]))
-    return ExplainedRow(number, why, found.steps(place, base=base), observed, values, classes)
+    if revealed.class_names is not None:
+        predicted = revealed.predicted[place].tolist()
+        shares = zip(revealed.class_names, predicted, base.tolist(), strict=True)
+        classes = tuple(sorted(shares, key=lambda c: -c[1]))
+    return ExplainedRow(number, why, revealed.steps(place, base=base), observed, values, classes)
 
 
 def _part_of(source: DividedTable, number: int) -> str:
