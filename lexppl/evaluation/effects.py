@@ -215,9 +215,10 @@ def direction_table(
       log-odds (of a response, its own units) for a standard deviation of the feature.
     - a feature of levels has a line a label and level, with `effect`, `Σ w e / Σ w` over its rows.
 
-    `spread` is the standard deviation over replicates of slope or effect, NaN with one. `kept` is
-    `Σ w`, a number of rows; below three all is NaN, and so is the direction of effects that are all
-    the same but for 1e-6. It describes the explainer's prediction, not a cause.
+    `spread` is the standard deviation of slope or effect over the replicates that keep the feature,
+    NaN with one. `kept` is `Σ w`, a number of rows; below three all is NaN, and so is the direction
+    of effects that are all the same but for 1e-6. It describes the explainer's prediction, not a
+    cause.
 
     Args:
         effects: of :func:`feature_effects`; or a fit, whose effects are computed for the rows of a
@@ -309,7 +310,8 @@ def _of_numbers(values: FeatureValues, effects: Array, shares: Array) -> list[di
             line["direction"] = _correlation(*ranks, weight[seen])
         slopes = [_slope(v, *of) for of in ((effect, weight), *zip(effects, shares, strict=True))]
         line["slope"] = slopes[0]
-        line["spread"] = np.std(slopes[1:], ddof=1) if len(effects) > 1 else np.nan
+        known = [slope for slope in slopes[1:] if np.isfinite(slope)]
+        line["spread"] = np.std(known, ddof=1) if len(known) > 1 else np.nan
     return [line]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -30,6 +31,10 @@ ROUNDS = 200
 """Of the fixed point at most; it contracts by the share of a row's hazard that its mask moves."""
 
 SETTLED = 1e-10  # Change of the mean log-likelihood of a row, in nats, below which it has settled
+UNSETTLED = (
+    f"the baseline hazard still changes after {ROUNDS} rounds, as the log hazards of a row's masks "
+    "lie far apart: survival curves are approximate"
+)
 
 
 def log_hazards(result: FitResult, x: Tensor, masks: int, imputations: int, seed: int) -> Tensor:
@@ -235,6 +240,9 @@ def breslow_baseline(
         if value - reached < SETTLED:
             break
         reached = value
+    else:
+        if len(exact) > 1:
+            warnings.warn(UNSETTLED, stacklevel=2)
     strata = times[:, 2] if stratified else torch.zeros_like(event)
     return _by_stratum(times[:, 0], event, strata, hazard.log_cumulative.exp(), y.dtype)
 

@@ -164,6 +164,16 @@ def test_replicates_are_pooled_with_their_spread():
     assert line["slope"] == pytest.approx(1.5 * sd, rel=0.1)
 
 
+def test_a_replicate_that_never_keeps_a_feature_has_no_part_in_its_spread():
+    random = np.random.default_rng(0)
+    values, slopes = random.normal(size=12), np.array([1.0, 2.0, 5.0])
+    kept, each = np.ones((3, 12, 1)), slopes[:, None] * values
+    kept[2] = 0.0
+    found = FeatureEffects(torch.tensor(each)[..., None, None], torch.tensor(kept), ("dose",), None)
+    line = direction_table(found, {"dose": FeatureValues("dose", values)}).iloc[0]
+    assert line["spread"] == pytest.approx(np.std(slopes[:2], ddof=1) * values.std())
+
+
 def test_saturated_predictions_have_log_odds_still():
     result = result_of(linear_model((400.0, 0.0, 0.0), ConstantImputer(0.0)))
     found = feature_effects(result, X, masks=10)

@@ -102,6 +102,17 @@ def test_the_baseline_is_where_the_likelihood_of_all_rows_has_its_maximum():
     assert not np.allclose(plain.cumulative[0].numpy(), ours.numpy(), rtol=2e-2)
 
 
+@pytest.mark.parametrize("spread, settles", [(1.0, True), (10.0, False)])
+def test_a_baseline_that_does_not_settle_is_said(recwarn, spread, settles):
+    generator = torch.Generator().manual_seed(0)
+    f = spread * torch.randn(40, 500, generator=generator)
+    y = torch.stack([torch.rand(500, generator=generator), torch.ones(500)], 1)
+    breslow_baseline(f, y)
+    assert ["still changes" in str(warning.message) for warning in recwarn] == [True] * (
+        not settles
+    )
+
+
 def test_masks_given_times_are_those_of_bayes(result, known):
     draws = 4000
     rows = slice(0, 5)
