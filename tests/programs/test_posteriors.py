@@ -26,8 +26,7 @@ from tests.programs.posterior_programs import KINDS, PosteriorProgram
 
 DEFAULT, COMPLETE = 15, 23
 """Programs of each kind in the default tier, of which each is judged by half of the entries, and
-further ones, by all, in the complete tier. A table of
-6,000 is printed by `python -m tests.programs.posterior_check 180`, in half an hour of a core."""
+further ones, by all, in the complete tier."""
 NOT_LISTED = {"an improper prior", "rows, drawn imputations", "shared masks, drawn imputations"}
 
 
