@@ -133,8 +133,7 @@ BAD_SETTINGS = {
 def test_bad_numbers_are_refused_by_the_factory(name, bad):
     changed, message = BAD_SETTINGS[bad]
     good = settings(name)
-    with pytest.raises((ValueError, TypeError), match=message):
-        system_for(name, {**good, **changed})
+    refused(message, system_for, name, {**good, **changed}, error=(ValueError, TypeError))
 
 
 @pytest.mark.parametrize("name", [n for n, m in METHODS.items() if m.takes("penalty")])

@@ -123,8 +123,7 @@ def test_every_system_takes_texts_and_keeps_no_padding(name, data, architecture,
 
 
 def test_what_multiplies_word_numbers_is_refused(architecture):
-    with pytest.raises(ValueError, match="no network of a coefficient for each feature"):
-        senn(architecture, classes=2).build()
+    refused("no network of a coefficient for each feature", senn(architecture, classes=2).build)
 
 
 class Scored(nn.Module):
