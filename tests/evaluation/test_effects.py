@@ -25,7 +25,7 @@ from lexppl.models import (
 )
 from lexppl.models.selectors import SoftMaskSelector
 from tests.evaluation.fitted_by_hand import Fixed, Linear, linear_model, model_of, result_of
-from tests.refusals import refused
+from tests.refusals import refusals, refused
 
 X = torch.randn(60, 3, generator=torch.Generator().manual_seed(3)).double()
 WEIGHTS = (1.5, -0.7, 0.0)
@@ -315,15 +315,12 @@ def test_the_spread_is_that_of_the_replicates_own_steps():
     assert steps.table["step"]["x1"] == pytest.approx(math.log(mean) - math.log(0.5))
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda found: found.steps(5), "row must be"),
-        (lambda found: found.steps(0, 2), "label must be"),
-        (lambda found: found.steps(0, 1, [0.2, 0.3, 0.5]), "2 frequencies"),
-        (lambda found: found.steps(0, 1, [1.0, 0.0]), "above 0"),
-    ],
+test_mistakes = refusals(
+    (lambda found: found.steps(5), "row must be"),
+    (lambda found: found.steps(0, 2), "label must be"),
+    (lambda found: found.steps(0, 1, [0.2, 0.3, 0.5]), "2 frequencies"),
+    (lambda found: found.steps(0, 1, [1.0, 0.0]), "above 0"),
+    of=lambda call: call(
+        revealed_predictions(result_of(sure((1.0, 0.0, 0.0), [0.0] * 3)), FIVE, masks=2)
+    ),
 )
-def test_mistakes(call, message):
-    found = revealed_predictions(result_of(sure((1.0, 0.0, 0.0), [0.0] * 3)), FIVE, masks=2)
-    refused(message, call, found)

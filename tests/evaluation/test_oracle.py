@@ -378,20 +378,18 @@ def test_certainty_in_single_precision_is_no_infinity():
     assert gap.oracle_own == pytest.approx(-30.0, abs=0.01)
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"x": X[0]}, r"x must have shape \(N, D\)"),
-        ({"masks": MASKS[..., :2]}, r"\(…, 30, 3\).*is \(4, 30, 2\)"),
-        ({"truth": RELEVANT[:, :2]}, r"truth must have shape \(30, 3\)"),
-        ({"y": Y + 1}, "y must hold 0 and 1 only"),
-        ({"log_likelihood": LIKELY[1:]}, "log_likelihood must be nats, one value a row"),
-        ({"log_likelihood": LIKELY * float("nan")}, "without NaN"),
-    ],
+test_bad_questions_are_refused = refusals(
+    ({"x": X[0]}, r"x must have shape \(N, D\)"),
+    ({"masks": MASKS[..., :2]}, r"\(…, 30, 3\).*is \(4, 30, 2\)"),
+    ({"truth": RELEVANT[:, :2]}, r"truth must have shape \(30, 3\)"),
+    ({"y": Y + 1}, "y must hold 0 and 1 only"),
+    ({"log_likelihood": LIKELY[1:]}, "log_likelihood must be nats, one value a row"),
+    ({"log_likelihood": LIKELY * float("nan")}, "without NaN"),
+    of=lambda options: oracle_gap(
+        oracle=LinearOracle(),
+        **{"masks": MASKS, "x": X, "y": Y, "truth": RELEVANT, "log_likelihood": LIKELY, **options},
+    ),
 )
-def test_bad_questions_are_refused(options, words):
-    given = {"masks": MASKS, "x": X, "y": Y, "truth": RELEVANT, "log_likelihood": LIKELY, **options}
-    refused(words, oracle_gap, oracle=LinearOracle(), **given)
 
 
 def test_a_program_without_the_mask_site_is_refused():

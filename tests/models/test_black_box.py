@@ -196,18 +196,13 @@ def test_classes_that_change_between_batches_are_refused():
         black_box(changing, batch_size=8).targets(ROWS)
 
 
-@pytest.mark.parametrize(
-    ("x", "error", "words"),
-    [
-        (ARRAY, TypeError, "x must be a torch.Tensor; it is a ndarray"),
-        (ROWS[:0], ValueError, r"none of them 0; the shape is \(0, 3\)"),
-        (ROWS[0], ValueError, r"\(N, \*event\), none of them 0; the shape is \(3,\)"),
-        (ROWS / 0, ValueError, "x must be finite"),
-    ],
+test_bad_rows_are_refused = refusals(
+    (ARRAY, TypeError, "x must be a torch.Tensor; it is a ndarray"),
+    (ROWS[:0], r"none of them 0; the shape is \(0, 3\)"),
+    (ROWS[0], r"\(N, \*event\), none of them 0; the shape is \(3,\)"),
+    (ROWS / 0, "x must be finite"),
+    of=lambda x: black_box(LogisticRegression().fit(ARRAY, CLASS)).targets(x),
 )
-def test_bad_rows_are_refused(x, error, words):
-    box = black_box(LogisticRegression().fit(ARRAY, CLASS))
-    refused(words, box.targets, x, error=error)
 
 
 PREDICTOR = Predictor(MLP(3, 2, (4,), seed=0), CategoricalLikelihood())

@@ -17,7 +17,7 @@ from lexppl.models.imputers.conditional_gaussian import ConditionalGaussianImput
 from lexppl.models.imputers.imputer import Imputer
 from lexppl.models.imputers.simple import ConstantImputer, GaussianImputer, MarginalImputer
 from tests.models.imputers.builders import D, covariance_of, imputers, largest_z, mean_of
-from tests.refusals import refused
+from tests.refusals import refusals
 
 
 def _conditional(
@@ -274,37 +274,24 @@ def test_rank_one_covariances_are_factorised_in_float32(size: int) -> None:
 NAN, ZERO, CONDITIONAL = float("nan"), torch.zeros(2), ConditionalGaussianImputer
 
 
-@pytest.mark.parametrize(
-    "build,error,message",
-    [
-        (lambda: ConstantImputer(NAN), ValueError, "value must be finite; 1 of its 1"),
-        (lambda: ConstantImputer("zero"), TypeError, "value must be a number"),
-        (lambda: ConstantImputer(torch.ones(2) * 1j), TypeError, "value must be real"),
-        (lambda: GaussianImputer(scale=0.0), ValueError, "scale must be positive"),
-        (lambda: GaussianImputer(scale=[1.0, -1.0]), ValueError, "smallest value is -1"),
-        (lambda: GaussianImputer([0.0], [1.0, 1.0]), ValueError, "as mean, or be a number"),
-        (lambda: GaussianImputer(float("inf")), ValueError, "mean must be finite"),
-        (lambda: MarginalImputer(torch.ones(0, 3)), ValueError, r"\(N, \*event\), none of them 0"),
-        (lambda: MarginalImputer(torch.ones(3)), ValueError, r"shape \(N, \*event\)"),
-        (lambda: MarginalImputer(torch.tensor([[NAN, 1.0]])), ValueError, "1 of its 2 values"),
-        (
-            lambda: CONDITIONAL(torch.eye(2), torch.eye(2)),
-            ValueError,
-            r"mean must have shape \(D,\)",
-        ),
-        (lambda: CONDITIONAL(ZERO, torch.eye(3)), ValueError, r"must have shape \(2, 2\)"),
-        (lambda: CONDITIONAL(ZERO, torch.eye(2).double()), TypeError, "of one type"),
-        (lambda: CONDITIONAL(ZERO, [[1.0, 0.5], [0.4, 1.0]]), ValueError, "symmetric; .* by 0.1"),
-        (lambda: CONDITIONAL(ZERO, [[1.0, 2.0], [2.0, 1.0]]), ValueError, "has the eigenvalue -1"),
-        (lambda: CONDITIONAL(ZERO, [[1.0, 0.0], [0.0, -1.0]]), ValueError, "semi-definite"),
-        (lambda: CONDITIONAL(ZERO, [[1.0, 0.1], [0.1, 0.0]]), ValueError, "semi-definite"),
-        (lambda: CONDITIONAL(ZERO, [[1.0, NAN], [NAN, 1.0]]), ValueError, "finite; 2 of its 4"),
-        (
-            lambda: CONDITIONAL.fit(torch.randn(5, 2, 2)),
-            ValueError,
-            r"shape \(B, D\), and GaussianImputer.fit",
-        ),
-    ],
+test_bad_arguments = refusals(
+    (lambda: ConstantImputer(NAN), "value must be finite; 1 of its 1"),
+    (lambda: ConstantImputer("zero"), TypeError, "value must be a number"),
+    (lambda: ConstantImputer(torch.ones(2) * 1j), TypeError, "value must be real"),
+    (lambda: GaussianImputer(scale=0.0), "scale must be positive"),
+    (lambda: GaussianImputer(scale=[1.0, -1.0]), "smallest value is -1"),
+    (lambda: GaussianImputer([0.0], [1.0, 1.0]), "as mean, or be a number"),
+    (lambda: GaussianImputer(float("inf")), "mean must be finite"),
+    (lambda: MarginalImputer(torch.ones(0, 3)), r"\(N, \*event\), none of them 0"),
+    (lambda: MarginalImputer(torch.ones(3)), r"shape \(N, \*event\)"),
+    (lambda: MarginalImputer(torch.tensor([[NAN, 1.0]])), "1 of its 2 values"),
+    (lambda: CONDITIONAL(torch.eye(2), torch.eye(2)), r"mean must have shape \(D,\)"),
+    (lambda: CONDITIONAL(ZERO, torch.eye(3)), r"must have shape \(2, 2\)"),
+    (lambda: CONDITIONAL(ZERO, torch.eye(2).double()), TypeError, "of one type"),
+    (lambda: CONDITIONAL(ZERO, [[1.0, 0.5], [0.4, 1.0]]), "symmetric; .* by 0.1"),
+    (lambda: CONDITIONAL(ZERO, [[1.0, 2.0], [2.0, 1.0]]), "has the eigenvalue -1"),
+    (lambda: CONDITIONAL(ZERO, [[1.0, 0.0], [0.0, -1.0]]), "semi-definite"),
+    (lambda: CONDITIONAL(ZERO, [[1.0, 0.1], [0.1, 0.0]]), "semi-definite"),
+    (lambda: CONDITIONAL(ZERO, [[1.0, NAN], [NAN, 1.0]]), "finite; 2 of its 4"),
+    (lambda: CONDITIONAL.fit(torch.randn(5, 2, 2)), r"shape \(B, D\), and GaussianImputer.fit"),
 )
-def test_bad_arguments(build: Callable[[], Imputer], error: type, message: str) -> None:
-    refused(message, build, error=error)

@@ -4,7 +4,6 @@ negative controls that must fail."""
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -24,7 +23,7 @@ from lexppl.models import (
 from lexppl.models.imputers.imputer import Imputer
 from lexppl.models.imputers.mixture import ComponentDistribution, IndependentFeatures
 from tests.models.imputers.builders import largest_z
-from tests.refusals import refused
+from tests.refusals import refusals
 
 C, D, N = 3, 3, 8
 WEIGHTS = np.array([0.2, 0.5, 0.3])
@@ -389,41 +388,20 @@ NAN, ONE, GAUSSIAN = float("nan"), torch.ones(1).double(), GaussianMixtureImpute
 TWO = ([0.5, 0.5], [[0.0], [1.0]], [[1.0], [1.0]])
 
 
-@pytest.mark.parametrize(
-    "build,error,message",
-    [
-        (lambda: GAUSSIAN([1.0], [0.0], [1.0]), ValueError, "means must have shape"),
-        (lambda: GAUSSIAN([], [[]], [[]]), ValueError, "means must have shape"),
-        (
-            lambda: GAUSSIAN([1.0], [[0.0]], [[1.0, 1.0]]),
-            ValueError,
-            r"scales .* \(1, 1\); .* \(1, 2\)",
-        ),
-        (
-            lambda: GAUSSIAN([0.5, 0.5], [[0.0]], [[1.0]]),
-            ValueError,
-            r"weights .* \(1,\); .* \(2,\)",
-        ),
-        (lambda: GAUSSIAN([0.5], [[0.0]], [[1.0]]), ValueError, "sum to 1; .* 0.5"),
-        (lambda: GAUSSIAN([1.0, 0.0], *TWO[1:]), ValueError, "weights must be positive"),
-        (lambda: GAUSSIAN([1.0], [[0.0]], [[0.0]]), ValueError, "scales must be positive"),
-        (lambda: GAUSSIAN([1.0], [[NAN]], [[1.0]]), ValueError, "means must be finite"),
-        (lambda: MixtureMeansImputer(ONE, [[0.0]], [[1.0]]), TypeError, "must be of one type"),
-        (
-            lambda: MixtureDataImputer(*TWO, [[1.0, 2.0]]),
-            ValueError,
-            r"shape \(N, 1\), as means",
-        ),
-        (lambda: MixtureDataImputer(*TWO, [[NAN]]), ValueError, "reference must be finite"),
-        (lambda: MixtureDataImputer(*TWO, ONE[None]), TypeError, "must be of one type"),
-        (lambda: KMeansDataImputer([0.0], [[0.0]]), ValueError, r"must have shape \(C, \*event\)"),
-        (lambda: KMeansDataImputer([[0.0]], torch.ones(0, 1)), ValueError, r"shape \(N, 1\)"),
-        (
-            lambda: KMeansDataImputer([[0.0], [9.0]], [[0.0]]),
-            ValueError,
-            "row 1 of centres has none",
-        ),
-    ],
+test_bad_arguments = refusals(
+    (lambda: GAUSSIAN([1.0], [0.0], [1.0]), "means must have shape"),
+    (lambda: GAUSSIAN([], [[]], [[]]), "means must have shape"),
+    (lambda: GAUSSIAN([1.0], [[0.0]], [[1.0, 1.0]]), r"scales .* \(1, 1\); .* \(1, 2\)"),
+    (lambda: GAUSSIAN([0.5, 0.5], [[0.0]], [[1.0]]), r"weights .* \(1,\); .* \(2,\)"),
+    (lambda: GAUSSIAN([0.5], [[0.0]], [[1.0]]), "sum to 1; .* 0.5"),
+    (lambda: GAUSSIAN([1.0, 0.0], *TWO[1:]), "weights must be positive"),
+    (lambda: GAUSSIAN([1.0], [[0.0]], [[0.0]]), "scales must be positive"),
+    (lambda: GAUSSIAN([1.0], [[NAN]], [[1.0]]), "means must be finite"),
+    (lambda: MixtureMeansImputer(ONE, [[0.0]], [[1.0]]), TypeError, "must be of one type"),
+    (lambda: MixtureDataImputer(*TWO, [[1.0, 2.0]]), r"shape \(N, 1\), as means"),
+    (lambda: MixtureDataImputer(*TWO, [[NAN]]), "reference must be finite"),
+    (lambda: MixtureDataImputer(*TWO, ONE[None]), TypeError, "must be of one type"),
+    (lambda: KMeansDataImputer([0.0], [[0.0]]), r"must have shape \(C, \*event\)"),
+    (lambda: KMeansDataImputer([[0.0]], torch.ones(0, 1)), r"shape \(N, 1\)"),
+    (lambda: KMeansDataImputer([[0.0], [9.0]], [[0.0]]), "row 1 of centres has none"),
 )
-def test_bad_arguments(build: Callable[[], Imputer], error: type, message: str) -> None:
-    refused(message, build, error=error)
