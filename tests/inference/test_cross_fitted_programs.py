@@ -1,12 +1,12 @@
 """Cross-fitting of programs of one's own: whatever the predictor gives, by its rows."""
 
 import math
+from functools import partial
 
 import pyro
 import pyro.distributions as dist
 import pytest
 import torch
-from pyro.nn import PyroModule
 from torch import nn
 
 from lexppl import explain, fit, load, save
@@ -19,33 +19,19 @@ from lexppl.inference.training.cross_fitting import (
     joined_distribution,
     mean_distribution,
 )
-from lexppl.models import MLP, GaussianImputer, imputation_particles
+from lexppl.models import MLP
+from tests.inference.builders import OwnExplainer
 
 N, G = 21, 4
 X = torch.randn(N, G, generator=torch.Generator().manual_seed(0))
 LABELS = (X[:, 0] > 0).long()
 EXACT = NestedIWAE(math.inf, estimator=Enumerate())
 QUICK = {"epochs": 2, "batch_size": 20, "folds": 2, "progress": False}
-
-
-class MyExplainer(PyroModule):
-    """README's, whose predictor gives logits."""
-
-    def __init__(self):
-        super().__init__()
-        self.selector, self.predictor = MLP(G, G, (4,)), MLP(G, 2, (4,))
-        self.imputer = GaussianImputer()
-
-    def forward(self, x, y=None):
-        with pyro.plate("data", len(x), dim=-1), mask_particles():
-            mask = pyro.sample("mask", KSubset(self.selector(x), k=2))
-            with imputation_particles():
-                x_imputed = pyro.sample("x_imputed", self.imputer(x, mask))
-                return pyro.sample("y", dist.Categorical(logits=self.predictor(x_imputed)), obs=y)
+README = partial(OwnExplainer, G)
 
 
 def test_readmes_own_explainer(tmp_path):
-    result = fit(MyExplainer, (X, LABELS), objective=NestedIWAE(2), replicates=2, **QUICK)
+    result = fit(README, (X, LABELS), objective=NestedIWAE(2), replicates=2, **QUICK)
     predictor = result.model.predictor
     assert isinstance(predictor, CrossFitted)
     one, other = (each(X) for each in predictor.predictors)
@@ -53,17 +39,17 @@ def test_readmes_own_explainer(tmp_path):
     torch.testing.assert_close(predictor(X), (one + other) / 2)
     shown = explain(result, X, LABELS, draws=3)
     save(result, tmp_path)
-    again = explain(load(tmp_path, model=MyExplainer), X, LABELS, draws=3)
+    again = explain(load(tmp_path, model=README), X, LABELS, draws=3)
     assert (shown["posterior"]["mask"] == again["posterior"]["mask"]).all()
 
 
-class Zero(MyExplainer):
+class Zero(OwnExplainer):
     """Without an imputer's draws, so that the bound is exact; its predictor gives what it may."""
 
     outputs = 2
 
     def __init__(self, law=None):
-        super().__init__()
+        super().__init__(G)
         self.predictor = Giving(law) if law else MLP(G, 2, (4,))
         self.law = law
 
