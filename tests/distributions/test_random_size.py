@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from torch.distributions import Bernoulli, kl_divergence
+from torch.distributions import kl_divergence
 
 from lexppl.distributions import (
     RandomSizeSubset,
@@ -42,19 +42,6 @@ def test_against_the_list_of_masks(name):
     assert bool((unchecked.log_prob(outside) == -math.inf).all())
     masks = law.expand([2, 3]).sample((200,))
     assert masks.shape == (200, 2, 3, G) and bool(law.support.check(masks).all())
-
-
-def test_independent_masks_are_a_case():
-    """P(k) ∝ e_k: the Poisson-binomial sizes of independent entries."""
-    weights = (MASKS.unsqueeze(1) * LOGITS).sum(-1)
-    size = MASKS.sum(-1).long()
-    sizes = torch.stack([weights[size == k].logsumexp(0) for k in range(G + 1)], -1)
-    law = RandomSizeSubset(LOGITS, sizes)
-    independent = Bernoulli(logits=LOGITS)
-    assert torch.allclose(law.mean, independent.mean, atol=1e-12)
-    assert torch.allclose(law.entropy(), independent.entropy().sum(-1), atol=1e-12)
-    wrong = RandomSizeSubset(LOGITS, sizes * 0.5)
-    assert float((wrong.mean - independent.mean).abs().max()) > 1e-2
 
 
 def test_the_uniform_member():

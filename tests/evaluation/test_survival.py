@@ -325,25 +325,6 @@ def test_the_baseline_is_breslows():
     assert bool((efron.cumulative > ours.cumulative).all())
 
 
-@pytest.mark.parametrize("stratified", [False, True])
-def test_likelihood_and_coefficients_are_those_of_lifelines(stratified):
-    lifelines = pytest.importorskip(
-        "lifelines", reason="lifelines is no test dependency: it holds pandas below 3"
-    )
-    import pandas as pd
-
-    x, y = tied(1)
-    columns = {f"x{d}": x[:, d].numpy() for d in range(3)}
-    frame = pd.DataFrame({**columns, "t": y[:, 0], "e": y[:, 1], "s": y[:, 2]})
-    if not stratified:
-        frame, y = frame.drop(columns="s"), y[:, :2]
-    theirs = lifelines.CoxPHFitter().fit(frame, "t", "e", strata="s" if stratified else None)
-    ours, value = fitted(x, y, "efron", stratified)
-    assert np.abs(ours.numpy() - theirs.params_.to_numpy()).max() < 1e-3
-    assert abs(value - theirs.log_likelihood_) < 1e-3
-    assert abs(fitted(x, y, "breslow", stratified)[1] - theirs.log_likelihood_) > 0.1
-
-
 def test_concordance_by_hand_and_what_is_refused():
     pytest.importorskip("sksurv")
     y = torch.tensor([[1.0, 1.0], [2.0, 0.0], [3.0, 1.0], [4.0, 1.0]])

@@ -336,17 +336,6 @@ def test_a_program_has_the_probabilities_of_all_its_masks(program):
     assert (stats["masks_changed"][:, 1:] == changed).all()
 
 
-@pytest.mark.complete
-@pytest.mark.parametrize("program", [sampled, integrated])
-def test_twelve_columns_have_the_probabilities_of_4096_masks(program):
-    x, y = data(25, 12)
-    result = run(program, (torch.tensor(x), torch.tensor(y)), samples=500, warmup=100)
-    masks, p = model_probabilities(x, y)
-    drawn = draws_of(result, "mask")
-    assert abs(z_scores(drawn, p @ masks)).max() < 4
-    assert abs(drawn.mean((0, 1)) - p @ masks).max() < 0.08
-
-
 def of_groups(x, y=None):
     group = x[:, -1].long()
     with mask_particles():
