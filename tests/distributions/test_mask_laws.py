@@ -138,8 +138,7 @@ def coins(logits: Tensor) -> dist.Independent:
 
 
 @pytest.mark.parametrize(
-    ("name", "other"),
-    [("k-subset", LAWS["k-subset"]), ("chain", LAWS["chain"]), ("chain", coins)],
+    ("name", "other"), [("k-subset", LAWS["k-subset"]), ("chain", LAWS["chain"]), ("chain", coins)]
 )
 def test_divergences_are_sums_over_the_masks(name: str, other) -> None:
     p_logits, q_logits = numbers(3, G), numbers(3, G, seed=1)

@@ -9,7 +9,7 @@ from lexppl.evaluation import encode_meter, fit_evalx, stripe_x
 from lexppl.evaluation.encode_meter import EncodeMeter, MaskedRows
 from lexppl.inference.objective.objective import Linear
 from lexppl.models import Grouping
-from tests.refusals import refused
+from tests.refusals import refusals, refused
 
 SMALL = {
     "hidden": (16,),
@@ -164,24 +164,23 @@ Y = (X[:, 0] > 0).long()
 MASKS = torch.ones_like(X)
 
 
-@pytest.mark.parametrize(
-    ("change", "error", "message"),
-    [
-        ({"masks": 0.5 * MASKS}, ValueError, "masks must hold 0 and 1 only"),
-        ({"y": Y[:5]}, ValueError, "y must have shape"),
-        ({"y": Y > 0}, TypeError, "labels"),
-        ({"y": 0 * Y}, ValueError, "C ≥ 2, not"),
-        ({"x": X * math.nan}, ValueError, "finite"),
-        ({"folds": 1}, ValueError, "folds"),
-        ({"copies": 0}, ValueError, "copies"),
-        ({"x": X[:3], "y": Y[:3], "masks": MASKS[:3]}, ValueError, "needs 40 rows"),
-        ({"rate": 3}, TypeError, "unexpected keyword argument .rate."),
-    ],
-)
-def test_wrong_input_is_refused(change, error, message):
+def metered(change):
     given = {"x": X, "y": Y, "masks": MASKS, **change}
-    with pytest.raises(error, match=message):
-        encode_meter(given.pop("x"), given.pop("y"), given.pop("masks"), **given)
+    return encode_meter(*[given.pop(name) for name in ("x", "y", "masks")], **given)
+
+
+test_wrong_input_is_refused = refusals(
+    ({"masks": 0.5 * MASKS}, "masks must hold 0 and 1 only"),
+    ({"y": Y[:5]}, "y must have shape"),
+    ({"y": Y > 0}, TypeError, "labels"),
+    ({"y": 0 * Y}, "C ≥ 2, not"),
+    ({"x": X * math.nan}, "finite"),
+    ({"folds": 1}, "folds"),
+    ({"copies": 0}, "copies"),
+    ({"x": X[:3], "y": Y[:3], "masks": MASKS[:3]}, "needs 40 rows"),
+    ({"rate": 3}, TypeError, "unexpected keyword argument .rate."),
+    of=metered,
+)
 
 
 @pytest.mark.complete

@@ -21,10 +21,7 @@ from lexppl.evaluation.prediction import (
     predictive_log_likelihood,
 )
 from lexppl.inference import fit
-from lexppl.models import (
-    NormalLikelihood,
-    PoissonLikelihood,
-)
+from lexppl.models import NormalLikelihood, PoissonLikelihood
 from lexppl.systems import lex
 from tests.evaluation.fitted_by_hand import model_of as model_by_hand
 from tests.evaluation.fitted_by_hand import result_of as fitted_by_hand

@@ -23,19 +23,12 @@ from lexppl.evaluation.survival import breslow_baseline
 from lexppl.explanation.reading.masks import masks_of
 from lexppl.inference import Enumerate, NestedIWAE, fit
 from lexppl.inference.contexts import program_settings
-from lexppl.models import (
-    LEX,
-    MLP,
-    BernoulliSelector,
-    CategoricalLikelihood,
-    ConstantImputer,
-    CoxLikelihood,
-    Predictor,
-)
+from lexppl.models import CategoricalLikelihood, CoxLikelihood
 from lexppl.saving import load, save
 from lexppl.systems import lex
 from tests.gradients.enumeration import threshold
 from tests.refusals import refused
+from tests.small_models import explainer
 
 DATA = synthetic_survival(rows=60, seed=1)
 X, Y = DATA.x[:, :3].contiguous(), DATA.y
@@ -49,11 +42,7 @@ def cox(**options):
 
 def small(**options):
     """LEX with Bernoulli masks of three features."""
-    model = LEX(
-        BernoulliSelector(MLP(3, 3, (4,), seed=0)),
-        ConstantImputer(),
-        Predictor(MLP(3, 1, (4,), seed=1), CoxLikelihood()),
-    )
+    model = explainer(likelihood=CoxLikelihood(), outputs=1)
     return fit(model, (X, Y), **{"objective": NestedIWAE(2), **QUICK, **options})
 
 

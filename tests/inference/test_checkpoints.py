@@ -48,9 +48,9 @@ from lexppl.models import (
 )
 from lexppl.sealed_files import checksum_of
 from lexppl.systems import lex, real_x
-from tests.inference.builders import Line, explainer, table
 from tests.processes import exit_code_of, kill, killed_after
 from tests.refusals import refused
+from tests.small_models import Line, explainer, table
 
 X, Y = table(90)
 SMALL = {"hidden": (6,), "predictor_hidden": (6,)}

@@ -36,8 +36,8 @@ from lexppl.inference.training.step import TermGradients
 from lexppl.models import GaussianImputer, SizePenalty
 from lexppl.models.predictor import table_predictor
 from lexppl.systems import METHODS, lex, system_for
-from tests.inference.builders import explainer, state_of
 from tests.refusals import refused
+from tests.small_models import explainer, state_of
 
 X = torch.randn(90, 4, generator=torch.Generator().manual_seed(0))
 Y = (X[:, 0] > 0).long() + (X[:, 1] > 1).long()

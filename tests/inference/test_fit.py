@@ -30,7 +30,7 @@ from lexppl.inference.replicates import Replicates, reinitialised
 from lexppl.inference.stages import TrainingModules
 from lexppl.inference.training.diagnostics import collapse
 from lexppl.models import GaussianImputer, KSubsetSelector, SizePenalty, mask_particles, penalty
-from tests.inference.builders import explainer
+from tests.small_models import explainer
 
 
 def rows(count=400, seed=0, dtype=torch.float32):

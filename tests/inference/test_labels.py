@@ -18,8 +18,8 @@ from lexppl.models import (
     flat_images,
 )
 from lexppl.systems import lex, real_x
-from tests.inference.builders import OwnExplainer
 from tests.refusals import refused
+from tests.small_models import OwnExplainer
 
 GENERATOR = torch.Generator().manual_seed(0)
 X = torch.randn(60, 3, generator=GENERATOR)

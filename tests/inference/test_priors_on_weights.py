@@ -14,9 +14,9 @@ from lexppl.effects import draw_weights, mask_particles, weights_first
 from lexppl.inference import Enumerate, NestedIWAE
 from lexppl.inference.objective.program import sample_nodes
 from lexppl.systems import lex
-from tests.inference import builders
-from tests.inference.builders import quick
+from tests import small_models
 from tests.refusals import refused
+from tests.small_models import quick
 
 X = torch.randn(60, 2, generator=torch.Generator().manual_seed(0))
 Y = 1.5 * X[:, 0] + 0.5 * torch.randn(60, generator=torch.Generator().manual_seed(1))
@@ -39,7 +39,7 @@ class Line(PyroModule):
 def test_a_guide_set_up_elsewhere_is_refused():
     """Its weights were drawn in the plates, once for each row."""
     with pyro.settings.context(module_local_params=True), torch.no_grad():
-        model = builders.Line()
+        model = small_models.Line()
         guide = AutoNormal(pyro.poutine.block(model, hide=["mask"]))
         guide(X[:2], Y[:2])
     refused("'slope'", quick, model, (X, Y), guide=guide)

@@ -12,8 +12,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from lexppl import fit
 from lexppl.inference import TensorBoardLog, TrainingOptions
 from lexppl.systems import lex
-from tests.inference.builders import SMALL, table
 from tests.refusals import refused
+from tests.small_models import SMALL, table
 
 ROWS, SYSTEM = table(), lex(3, classes=2, penalty=0.02, **SMALL)
 SHORT = {"epochs": 3, "batch_size": 20, "progress": False}

@@ -22,9 +22,9 @@ from lexppl.inference.replicates import Replicates
 from lexppl.inference.stages import LossTerm, Stage, TrainingModules
 from lexppl.models import MLP, GaussianImputer
 from tests.gradients.enumeration import threshold
-from tests.inference.builders import OwnExplainer, quick
 from tests.inference.posterior.mcmc.programs import Marked
 from tests.refusals import refusals, refused
+from tests.small_models import OwnExplainer, quick
 
 X = torch.randn(12, 3, generator=torch.Generator().manual_seed(0))
 Y = (X[:, 0] + X[:, 1] > 0).long()

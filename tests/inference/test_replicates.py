@@ -25,9 +25,9 @@ from lexppl.inference import (
 from lexppl.inference.replicates import OutOfPlaceDraws
 from lexppl.models import ConstantImputer, SizePenalty, frozen, mask_particles
 from lexppl.systems import l2x, lex, real_x, xtab
-from tests.inference import builders
-from tests.inference.builders import SMALL
+from tests import small_models
 from tests.refusals import refusals, refused
+from tests.small_models import SMALL
 
 EXACT = NestedIWAE(math.inf, estimator=Enumerate())
 QUIET = {"progress": False, "valid": None, "epochs": 3}
@@ -36,7 +36,7 @@ QUIET = {"progress": False, "valid": None, "epochs": 3}
 def explainer(constant=0.0, penalty=0.0, seed=0, given=None):
     given = None if given is None else frozen(given)
     penalties, imputer = [SizePenalty(penalty)], ConstantImputer(constant)
-    return builders.explainer(imputer=imputer, seed=seed, predictor=given, penalties=penalties)
+    return small_models.explainer(imputer=imputer, seed=seed, predictor=given, penalties=penalties)
 
 
 def data(seed, rows=40):
@@ -46,11 +46,11 @@ def data(seed, rows=40):
 
 def same_models(together, alone):
     for one, other in zip(together, alone, strict=True):
-        builders.same_models(one, other, rtol=1e-4, atol=1e-5)
+        small_models.same_models(one, other, rtol=1e-4, atol=1e-5)
 
 
 NUMBERS = [explainer(-1.0, 0.05), explainer(0.5, 0.2, seed=5), explainer(3.0, 0.0, seed=9)]
-GIVEN = [explainer(given=builders.explainer(seed=20 + s).predictor, seed=5 * s) for s in (0, 1)]
+GIVEN = [explainer(given=small_models.explainer(seed=20 + s).predictor, seed=5 * s) for s in (0, 1)]
 
 
 @pytest.mark.parametrize(
@@ -112,8 +112,8 @@ class Branching(PyroModule):
     def __init__(self, way, power=1, seed=0):
         super().__init__()
         self.way, self.power = way, power
-        self.selector = builders.explainer(seed=seed).selector
-        self.predictor = builders.explainer(seed=seed).predictor
+        self.selector = small_models.explainer(seed=seed).selector
+        self.predictor = small_models.explainer(seed=seed).predictor
 
     def moved(self, kept):
         weight = next(self.predictor.parameters())

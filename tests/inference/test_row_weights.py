@@ -53,10 +53,10 @@ from lexppl.models import (
     regime_targets,
 )
 from lexppl.systems import METHODS, system_for
-from tests.inference import builders
-from tests.inference.builders import OneLog, Partial, Point, Taking, WithPrior, quick
-from tests.inference.builders import same_models as same
+from tests import small_models
 from tests.refusals import refusals
+from tests.small_models import OneLog, Partial, Point, Taking, WithPrior, quick
+from tests.small_models import same_models as same
 
 FAILURE = 1e-6
 """Probability that a right program fails one of the tests of chance here."""
@@ -72,7 +72,7 @@ def explainer(k=None, imputer=None, seed=0, cost=0.1):
     selector = BernoulliSelector if k is None else partial(KSubsetSelector, k=k)
     penalties = [SizePenalty(cost)] if k is None else []
     imputer = ConstantImputer(0.2) if imputer is None else imputer
-    return builders.explainer(selector, imputer, seed=seed, penalties=penalties).double()
+    return small_models.explainer(selector, imputer, seed=seed, penalties=penalties).double()
 
 
 def loss_and_gradient(objective, model, guide, rows, weights=None, seed=0, batch_of=None):

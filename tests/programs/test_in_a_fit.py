@@ -21,11 +21,7 @@ from torch import nn
 from lexppl import explain, load, save
 from lexppl.distributions import TopKMask
 from lexppl.effects import imputation_particles, mask_particles
-from lexppl.evaluation import (
-    log_marginal_likelihood,
-    predictive,
-    predictive_log_likelihood,
-)
+from lexppl.evaluation import log_marginal_likelihood, predictive, predictive_log_likelihood
 from lexppl.inference import (
     MCMC,
     REBAR,

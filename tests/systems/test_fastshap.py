@@ -256,16 +256,12 @@ def test_what_is_explained_is_the_likeliest_class_and_y_is_the_surrogates(classe
 
 
 test_bad_numbers_are_refused_by_the_factory = refusals(
-    ({"features": 1}, ValueError, "at least 2 mask entries; G is 1"),
-    ({"grouping": Grouping([0, 0, 0, 0])}, ValueError, "at least 2 mask entries; G is 1"),
-    ({"samples": 0}, ValueError, "samples must be a whole number of at least 1; it is 0"),
+    ({"features": 1}, "at least 2 mask entries; G is 1"),
+    ({"grouping": Grouping([0, 0, 0, 0])}, "at least 2 mask entries; G is 1"),
+    ({"samples": 0}, "samples must be a whole number of at least 1; it is 0"),
     ({"surrogate": "forest"}, TypeError, "takes an nn.Module; it is given str"),
     ({"black_box": len}, TypeError, "takes an nn.Module; it is given builtin"),
-    (
-        {"black_box": nn.Linear(4, 2), "surrogate": nn.Linear(4, 2)},
-        ValueError,
-        "give surrogate or black_box",
-    ),
+    ({"black_box": nn.Linear(4, 2), "surrogate": nn.Linear(4, 2)}, "give surrogate or black_box"),
     (
         {"imputer": MarginalImputer(torch.zeros(5, 4))},
         TypeError,

@@ -41,7 +41,7 @@ from lexppl.models import (
     mask_particles,
 )
 from lexppl.systems import lex
-from tests.inference import builders
+from tests import small_models
 from tests.refusals import refused
 
 AVERAGED = LeaveOneOut(labels="averaged")
@@ -52,7 +52,7 @@ pytestmark = pytest.mark.usefixtures("local_parameters")
 
 def explainer(selector=None, classes=3, imputer=None, likelihood=None, seed=0, **options):
     """A small LEX in double precision, whose predictor is far from even."""
-    model = builders.explainer(
+    model = small_models.explainer(
         selector or BernoulliSelector, imputer or ConstantImputer(0.25), likelihood,
         outputs=classes, seed=seed, **options,
     )  # fmt: skip

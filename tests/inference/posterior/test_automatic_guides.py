@@ -24,9 +24,9 @@ from lexppl.inference import SGHMC, Linear, NestedIWAE
 from lexppl.inference.posterior.global_latents import latents_of
 from lexppl.models import ConstantImputer
 from lexppl.systems import lex
-from tests.inference.builders import quick
 from tests.inference.posterior.mcmc.programs import Discrete, Improper, NoLatent, OfRows
 from tests.refusals import refusals, refused
+from tests.small_models import quick
 
 X = torch.randn(60, 3, generator=torch.Generator().manual_seed(0))
 Y = 1.5 * X[:, 0] - X[:, 1] + 0.5 * torch.randn(60, generator=torch.Generator().manual_seed(1))

@@ -65,9 +65,7 @@ def same_bits(left: Tensor, right: Tensor) -> bool:
     return torch.equal(left.contiguous().view(integer), right.contiguous().view(integer))
 
 
-def largest_z(
-    judged: Iterable[tuple[np.ndarray, np.ndarray, np.ndarray]],
-) -> tuple[float, float]:
+def largest_z(judged: Iterable[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> tuple[float, float]:
     """The largest z-score of the means and covariances of draws `(draws, D)` against exact ones.
 
     Also the threshold that it passes with probability 1e-6 when the distribution is right

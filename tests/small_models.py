@@ -1,4 +1,4 @@
-"""Small tables, explainers and programs that the tests of inference share."""
+"""Small tables, explainers, programs and fits of them, which the tests share."""
 
 import pyro
 import pyro.distributions as dist
