@@ -419,6 +419,11 @@ def test_a_started_masks_probability_divergence_and_gradients():
         summed = torch.einsum("mkb,mb->kb", same, each)
         found = one.set_log_prob(masks[:, None].expand(-1, 4, -1).contiguous()).exp()
         torch.testing.assert_close(found, summed, rtol=0, atol=1e-13)
+        # From nothing, as the third row, is without a start.
+        plain = SequentialMask(of_context, one.x, G, 4, context=CONTEXT)
+        alone = plain.set_log_prob(masks[:, None].expand(-1, 4, -1).contiguous()).exp()
+        assert torch.equal(alone[:, 2], found[:, 2])
+        assert torch.equal(plain.log_prob(steps).exp()[:, 2], each[:, 2])
         going = 0.7
         left = G - START.sum(-1)
         exact = 0.0

@@ -20,7 +20,7 @@ from torch import nn
 
 from lexppl import explain, load, save
 from lexppl.distributions import TopKMask
-from lexppl.effects import imputation_particles, mask_particles
+from lexppl.effects import mask_particles
 from lexppl.evaluation import log_marginal_likelihood, predictive, predictive_log_likelihood
 from lexppl.inference import (
     MCMC,
@@ -189,19 +189,6 @@ def test_its_rows_have_no_likelihood_of_their_own():
     refused("observes all rows together", predictive_log_likelihood, result, ROWS, TIMES)
 
 
-def test_rows_in_one_log_are_drawn_together():
-    """mask_particles() first: one weight for all rows, which used to give every row the first's."""
-
-    class OneLog(Explainer):
-        def forward(self, x, y=None):
-            with mask_particles(), pyro.plate("data", len(x), dim=-1):
-                self.respond(pyro.sample("mask", self.law(x)), x, y)
-
-    result = fit(OneLog, (X, Y), objective=NestedIWAE(1, samples=2), **QUICK)
-    masks = np.asarray(explain(result, X, Y, draws=20)["posterior"]["mask"].values)[0]
-    assert not all(np.array_equal(masks[:, row], masks[:, 0]) for row in range(1, len(X)))
-
-
 def test_masks_of_groups_are_not_taken_for_rows():
     class Grouped(Explainer):
         def forward(self, x, y=None):
@@ -215,18 +202,6 @@ def test_masks_of_groups_are_not_taken_for_rows():
     average = NestedIWAE(1, samples=2, estimator=LeaveOneOut())
     posterior = explain(fit(Grouped, (X, Y), objective=average, **QUICK), X, draws=2)
     assert posterior["predictions"]["mask"].dims == ("chain", "draw", "groups", "feature")
-
-
-def test_imputations_are_drawn_inside_as_ever():
-    class Imputed(Explainer):
-        def respond(self, mask, x, y):
-            with imputation_particles():
-                noise = pyro.sample("noise", dist.Normal(torch.zeros(3), 1.0).to_event(1))
-                logits = self.logits(mask * x + (1 - mask) * noise)
-                pyro.sample("y", dist.Bernoulli(logits=logits), obs=y)
-
-    result = fit(Imputed, (X, Y), objective=NestedIWAE(2, 2), **QUICK)
-    assert explain(result, X, Y, draws=3)["log_likelihood"]["y"].shape == (1, 3, 40)
 
 
 # Responses that are not one site of a row's plate
