@@ -127,14 +127,6 @@ def test_estimators_and_schedules_have_the_same_numbers_in_a_graph(objective, ga
     assert all(gap == 0.0 for gap in gaps)
 
 
-@pytest.mark.complete
-def test_a_schedule_is_an_input_of_the_graph():
-    options = {"objective": NestedIWAE(3, **ANNEALED), "epochs": 8}
-    eager, graph = fitted(**options), fitted(training=GRAPH, **options)
-    assert same_bits(eager, graph)
-    assert graph.compiled.traced > 25
-
-
 class Forgetful(NestedIWAE):
     """Leaves out what of it changes."""
 

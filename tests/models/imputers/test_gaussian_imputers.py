@@ -16,7 +16,14 @@ from torch import Tensor
 from lexppl.models.imputers.conditional_gaussian import ConditionalGaussianImputer
 from lexppl.models.imputers.imputer import Imputer
 from lexppl.models.imputers.simple import ConstantImputer, GaussianImputer, MarginalImputer
-from tests.models.imputers.builders import D, covariance_of, imputers, largest_z, mean_of
+from tests.models.imputers.builders import (
+    D,
+    assert_moments,
+    covariance_of,
+    imputers,
+    largest_z_of,
+    mean_of,
+)
 from tests.refusals import refusals
 
 
@@ -32,10 +39,9 @@ def _conditional(
     )
 
 
-def _reference_moments(
-    x: np.ndarray, keep: np.ndarray, mean: np.ndarray, covariance: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and covariance of the whole imputed row, fractional entries included."""
+def _moments(x: np.ndarray, keep: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and covariance of the draws, those against fractional entries included."""
+    mean, covariance = mean_of().numpy(), covariance_of().numpy()
     kept = keep > 0.5
     size = len(x)
     draw_mean, draw_covariance = np.zeros(size), np.zeros((size, size))
@@ -53,8 +59,7 @@ def _reference_moments(
     # The variances of the block are the leave-one-out ones: two ways to the same numbers.
     np.testing.assert_allclose(np.diag(block), draw_covariance[s, s], rtol=1e-9)
     draw_covariance[np.ix_(s, s)] = block
-    hide = 1 - keep
-    return keep * x + hide * draw_mean, hide[:, None] * draw_covariance * hide
+    return draw_mean, draw_covariance
 
 
 HARD_MASKS = np.array(list(itertools.product([0.0, 1.0], repeat=D)))
@@ -63,52 +68,23 @@ SOFT_MASKS = np.array(
 )
 
 
-@pytest.mark.parametrize("masks", [HARD_MASKS, SOFT_MASKS], ids=["hard", "soft"])
-def test_mean_and_covariance_are_the_closed_form(masks: np.ndarray) -> None:
-    x = torch.randn(3, D, dtype=torch.float64)
-    keep = torch.from_numpy(masks).unsqueeze(1).expand(-1, 3, -1)
-    imputer = ConditionalGaussianImputer(mean_of(), covariance_of())
-    distribution = imputer(x, keep)
-    for i, j in itertools.product(range(len(masks)), range(3)):
-        mean, covariance = _reference_moments(
-            x[j].numpy(), masks[i], mean_of().numpy(), covariance_of().numpy()
-        )
-        np.testing.assert_allclose(distribution.mean[i, j], mean, rtol=1e-9, atol=1e-10)
-        hidden = 1 - masks[i]
-        np.testing.assert_allclose(
-            np.outer(hidden, hidden)
-            * distribution.hidden_distribution.covariance_matrix[i, j].numpy(),
-            covariance,
-            rtol=1e-9,
-            atol=1e-10,
-        )
-        np.testing.assert_allclose(
-            distribution.variance[i, j], np.diag(covariance), rtol=1e-9, atol=1e-10
-        )
-    if masks is HARD_MASKS:
-        of_bool = imputer(x, keep.bool())
-        torch.testing.assert_close(of_bool.mean, distribution.mean, rtol=1e-12, atol=1e-12)
-        torch.testing.assert_close(of_bool.variance, distribution.variance)
-
-
-def _largest_z(imputer: Imputer, masks: np.ndarray, draws: int = 20_000) -> tuple[float, float]:
-    """Of the draws' means and covariances against the closed form, as :func:`largest_z`."""
-    x = torch.randn(2, D, dtype=torch.float64, generator=torch.Generator().manual_seed(9))
-    distribution = imputer(x, torch.from_numpy(masks).unsqueeze(1))
-    sample = distribution.expand((draws, len(masks), 2)).rsample().numpy()
-    law = mean_of().numpy(), covariance_of().numpy()
-    return largest_z(
-        (sample[:, i, j], *_reference_moments(x[j].numpy(), masks[i], *law))
-        for i, j in itertools.product(range(len(masks)), range(2))
-    )
+ROWS = torch.randn(2, D, dtype=torch.float64, generator=torch.Generator().manual_seed(9)).numpy()
+hard_and_soft = pytest.mark.parametrize("masks", [HARD_MASKS, SOFT_MASKS], ids=["hard", "soft"])
 
 
 @pytest.mark.smoke
-@pytest.mark.parametrize("masks", [HARD_MASKS, SOFT_MASKS], ids=["hard", "soft"])
-def test_conditional_draws_match_the_closed_form(masks: np.ndarray) -> None:
-    """Fails with probability 1e-6 for a right distribution."""
-    largest, threshold = _largest_z(ConditionalGaussianImputer(mean_of(), covariance_of()), masks)
+@hard_and_soft
+def test_moments_are_the_closed_form_and_draws_have_them(masks: np.ndarray) -> None:
+    """Draws fail with probability 1e-6 for a right distribution."""
+    imputer = ConditionalGaussianImputer(mean_of(), covariance_of())
+    assert_moments(imputer, ROWS, masks, _moments)
+    largest, threshold = largest_z_of(imputer, ROWS, masks, _moments)
     assert largest < threshold
+    if masks is HARD_MASKS:
+        x, keep = torch.from_numpy(ROWS), torch.from_numpy(masks).unsqueeze(1)
+        of_bool, distribution = imputer(x, keep.bool()), imputer(x, keep)
+        torch.testing.assert_close(of_bool.mean, distribution.mean, rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(of_bool.variance, distribution.variance)
 
 
 class _ConditionalMeanMarginalNoise(ConditionalGaussianImputer):
@@ -119,7 +95,7 @@ class _ConditionalMeanMarginalNoise(ConditionalGaussianImputer):
         return dist.Normal(mean, self.covariance.diagonal().sqrt()).to_event(1)
 
 
-@pytest.mark.parametrize("masks", [HARD_MASKS, SOFT_MASKS], ids=["hard", "soft"])
+@hard_and_soft
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -132,7 +108,7 @@ class _ConditionalMeanMarginalNoise(ConditionalGaussianImputer):
     ids=["independent", "diagonal covariance", "wrong spread", "scaled", "shifted"],
 )
 def test_wrong_laws_fail_the_same_test(wrong: Callable[[], Imputer], masks: np.ndarray) -> None:
-    largest, threshold = _largest_z(wrong(), masks)
+    largest, threshold = largest_z_of(wrong(), ROWS, masks, _moments)
     assert largest > threshold
 
 
@@ -206,9 +182,8 @@ def test_log_prob_of_fractional_masks_is_that_of_the_interpolation() -> None:
     sample = conditional.rsample()
     for i, mask in enumerate(SOFT_MASKS):
         free = mask < 1
-        mean, covariance = _reference_moments(
-            x[0].numpy(), mask, mean_of().numpy(), covariance_of().numpy()
-        )
+        (mean, covariance), hide = _moments(x[0].numpy(), mask), 1 - mask
+        mean, covariance = mask * x[0].numpy() + hide * mean, hide[:, None] * covariance * hide
         block = stats.multivariate_normal(mean[free], covariance[np.ix_(free, free)])
         value = sample[i, 0].numpy()[free]
         assert float(conditional.log_prob(sample)[i, 0]) == pytest.approx(block.logpdf(value))

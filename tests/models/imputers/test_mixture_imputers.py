@@ -4,6 +4,7 @@ negative controls that must fail."""
 from __future__ import annotations
 
 import itertools
+from functools import partial
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ from lexppl.models import (
 from lexppl.models.imputers.imputer import Imputer
 from lexppl.models.imputers.mixture import ComponentDistribution, IndependentFeatures
 from tests.distributions.goodness_of_fit import p_value
-from tests.models.imputers.builders import largest_z
+from tests.models.imputers.builders import assert_moments, largest_z_of
 from tests.refusals import refusals
 
 C, D, N = 3, 3, 8
@@ -99,7 +100,7 @@ def _entry_probabilities(name: str, x: np.ndarray, keep: np.ndarray) -> np.ndarr
 
 
 def _moments(name: str, x: np.ndarray, keep: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean (D,) and second moments (D, D) of what would stand in each entry, were it hidden."""
+    """Mean (D,) and covariance (D, D) of what would stand in each entry, were it hidden."""
     probabilities = _entry_probabilities(name, x, keep)
     first, second = _component_moments(name)
     mean = np.einsum("dc,cd->d", probabilities, first)
@@ -107,7 +108,7 @@ def _moments(name: str, x: np.ndarray, keep: np.ndarray) -> tuple[np.ndarray, np
     for d, e in itertools.product(range(D), repeat=2):
         if d == e or max(keep[d], keep[e]) <= 0.5:
             moment[d, e] = probabilities[d] @ second[:, d, e]
-    return mean, moment
+    return mean, moment - np.outer(mean, mean)
 
 
 @pytest.mark.parametrize("as_bool", [False, True])
@@ -188,46 +189,12 @@ def test_density_of_fractional_masks() -> None:
 
 @pytest.mark.parametrize("masks", [HARD_MASKS, SOFT_MASKS], ids=["hard", "soft"])
 @pytest.mark.parametrize("name", NAMES)
-def test_mean_and_variance_are_the_closed_form(name: str, masks: np.ndarray) -> None:
-    distribution = _imputers()[name](_x(), torch.from_numpy(masks).unsqueeze(1))
-    for (i, mask), (j, row) in itertools.product(enumerate(masks), enumerate(ROWS)):
-        mean, second = _moments(name, row, mask)
-        variance = np.diag(second) - mean**2
-        hidden = distribution.hidden_distribution
-        for found, exact in (
-            (hidden.mean, mean),
-            (hidden.variance, variance),
-            (distribution.mean, mask * row + (1 - mask) * mean),
-            (distribution.variance, (1 - mask) ** 2 * variance),
-        ):
-            np.testing.assert_allclose(found[i, j], exact, rtol=1e-9, atol=1e-12)
-
-
-def _largest_z(
-    name: str, imputer: Imputer, masks: np.ndarray, as_bool: bool = False, draws: int = 20_000
-) -> tuple[float, float]:
-    """Of the hidden distribution's draws, as :func:`largest_z`."""
-    keep = torch.from_numpy(masks).unsqueeze(1)
-    distribution = imputer(_x(), keep.bool() if as_bool else keep).hidden_distribution
-    sample = distribution.expand((draws, len(masks), 2)).rsample().numpy()
-    judged = []
-    for (i, mask), (j, row) in itertools.product(enumerate(masks), enumerate(ROWS)):
-        # Against entries that are kept altogether nothing is drawn.
-        entries = np.flatnonzero(mask <= 0.5) if as_bool or masks is HARD_MASKS else np.arange(D)
-        mean, second = _moments(name, row, mask)
-        covariance = (second - np.outer(mean, mean))[np.ix_(entries, entries)]
-        judged.append((sample[:, i, j][:, entries], mean[entries], covariance))
-    return largest_z(judged)
-
-
-@pytest.mark.parametrize("masks", [HARD_MASKS, SOFT_MASKS], ids=["hard", "soft"])
-@pytest.mark.parametrize("name", NAMES)
-def test_draws_match_the_closed_form(name: str, masks: np.ndarray) -> None:
-    """Each fails with probability 1e-6 for a right distribution."""
-    largest, threshold = _largest_z(name, _imputers()[name], masks)
-    assert largest < threshold
-    if masks is HARD_MASKS:
-        largest, threshold = _largest_z(name, _imputers()[name], masks, as_bool=True)
+def test_moments_are_the_closed_form_and_draws_have_them(name: str, masks: np.ndarray) -> None:
+    """Draws of each fail with probability 1e-6 for a right distribution."""
+    imputer, moments = _imputers()[name], partial(_moments, name)
+    assert_moments(imputer, ROWS, masks, moments)
+    for as_bool in (False, True)[: 1 + (masks is HARD_MASKS)]:
+        largest, threshold = largest_z_of(imputer, ROWS, masks, moments, as_bool)
         assert largest < threshold
 
 
@@ -271,7 +238,8 @@ class _ComponentsApart(GaussianMixtureImputer):
 @pytest.mark.parametrize("wrong", [_ToldByHidden, _ToldByNothing, _OwnValueTells, _ComponentsApart])
 def test_wrong_laws_fail_the_same_test(wrong: type[GaussianMixtureImputer]) -> None:
     masks = SOFT_MASKS if wrong is _OwnValueTells else HARD_MASKS
-    largest, threshold = _largest_z("gaussian-mixture", wrong(WEIGHTS, MEANS, SCALES), masks)
+    imputer, moments = wrong(WEIGHTS, MEANS, SCALES), partial(_moments, "gaussian-mixture")
+    largest, threshold = largest_z_of(imputer, ROWS, masks, moments)
     assert largest > threshold
 
 
