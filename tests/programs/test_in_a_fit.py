@@ -257,19 +257,26 @@ def log_likelihoods(model, masks, x, y):
     return torch.stack(every)
 
 
+MASKS = torch.cartesian_prod(*[torch.tensor([0.0, 1.0])] * G)
+
+
+def listed(model, x, y, likelihood):
+    """An explanation by all masks, whose evidence and p(z | x, y) are those of `log p(y | x, z)`."""
+    keep_parameters_local(model)
+    with torch.no_grad():
+        log_p = model.law(x).log_prob(MASKS[:, None]) + likelihood()
+    posterior = explain(model, x, y, draws=4, proposals=math.inf)
+    found, mean = posterior["sample_stats"], torch.einsum("zb,zg->bg", log_p.softmax(0), MASKS)
+    np.testing.assert_allclose(found["log_evidence"].values[0], log_p.logsumexp(0), atol=1e-5)
+    np.testing.assert_allclose(found["selection_probability_given_y"].values[0], mean, atol=1e-5)
+    return posterior
+
+
 @pytest.mark.parametrize("program", [TwoResponses, Censored, Repeated])
 def test_rows_have_a_likelihood_of_all_that_they_observe(program):
     model, x = program(), ROWS.repeat(2, 1)[:, [0, 1, 0]]
     y = torch.tensor([[0.7, 1.0], [2.0, 0.0], [1.1, 3.0]]).repeat(2, 1)
-    masks = torch.cartesian_prod(*[torch.tensor([0.0, 1.0])] * 3)
-    keep_parameters_local(model)
-    with torch.no_grad():
-        prior = model.law(x).log_prob(masks[:, None])
-        log_p = prior + log_likelihoods(model, masks, x, y)
-    posterior = explain(model, x, y, draws=4, proposals=math.inf)
-    found, mean = posterior["sample_stats"], torch.einsum("zb,zg->bg", log_p.softmax(0), masks)
-    np.testing.assert_allclose(found["log_evidence"].values[0], log_p.logsumexp(0), atol=1e-5)
-    np.testing.assert_allclose(found["selection_probability_given_y"].values[0], mean, atol=1e-5)
+    posterior = listed(model, x, y, lambda: log_likelihoods(model, MASKS, x, y))
     assert posterior["log_likelihood"]["y"].shape == (1, 4, 6)
     assert "y" not in posterior["predictions"] and "y" not in explain(model, x)["predictions"]
 
@@ -489,16 +496,12 @@ def test_a_response_that_a_program_makes_of_y(program):
     known = torch.tensor([True, False, True, True, True, False])
     weighs = program is WithWeights
     y = torch.stack([Y[:6], 0.5 + Y[:6]], -1) if weighs else torch.where(known, Y[:6], -1.0)
-    masks = torch.cartesian_prod(*[torch.tensor([0.0, 1.0])] * G)
-    keep_parameters_local(model)
-    with torch.no_grad():
-        prior = model.law(x).log_prob(masks[:, None])
-        likelihood = dist.Bernoulli(logits=model.logits(x * masks[:, None])).log_prob(Y[:6])
-    log_p = prior + (likelihood if weighs else torch.where(known, likelihood, 0.0))
-    posterior = explain(model, x, y, draws=4, proposals=math.inf)
-    found, mean = posterior["sample_stats"], torch.einsum("zb,zg->bg", log_p.softmax(0), masks)
-    np.testing.assert_allclose(found["log_evidence"].values[0], log_p.logsumexp(0), atol=1e-5)
-    np.testing.assert_allclose(found["selection_probability_given_y"].values[0], mean, atol=1e-5)
+
+    def likelihood():
+        value = dist.Bernoulli(logits=model.logits(x * MASKS[:, None])).log_prob(Y[:6])
+        return value if weighs else torch.where(known, value, 0.0)
+
+    posterior = listed(model, x, y, likelihood)
     assert np.array_equal(posterior["observed_data"]["y"].values, y)
     wrong = y + 3.0
     refused(r"labels must be|y has labels|y holds probabilities", explain, model, x, wrong, draws=4)
