@@ -261,7 +261,7 @@ MASKS = torch.cartesian_prod(*[torch.tensor([0.0, 1.0])] * G)
 
 
 def listed(model, x, y, likelihood):
-    """An explanation by all masks, whose evidence and p(z | x, y) are those of `log p(y | x, z)`."""
+    """An explanation by all masks; evidence and p(z | x, y) are those of `log p(y | x, z)`."""
     keep_parameters_local(model)
     with torch.no_grad():
         log_p = model.law(x).log_prob(MASKS[:, None]) + likelihood()
