@@ -79,13 +79,11 @@ def test_the_beta_binomial_against_quadrature(a, b):
     assert torch.allclose(beta_binomial_sizes(G, a, b), expected, atol=1e-9)
 
 
+NOWHERE = torch.full((3,), -math.inf)
 test_what_cannot_be_is_refused = refusals(
     (lambda: RandomSizeSubset(LOGITS, torch.zeros(G + 2)), "at most G = 5"),
     (lambda: RandomSizeSubset(LOGITS, torch.zeros(())), "in their last dimension"),
-    (
-        lambda: RandomSizeSubset(LOGITS, torch.full((3,), -math.inf), validate_args=True),
-        "a possible size in",
-    ),
+    (lambda: RandomSizeSubset(LOGITS, NOWHERE, validate_args=True), "a possible size in"),
     (lambda: RandomSizeSubset(LOGITS / 0.0, torch.zeros(3), validate_args=True), "must be finite"),
     (lambda: RandomSizeSubset(torch.zeros(30), torch.zeros(3)).enumerate_support(), "draw"),
     (lambda: RandomSizeSubset(LOGITS, torch.zeros(3)).expand([2]), "expanded|broadcast"),

@@ -296,14 +296,9 @@ def test_a_policy_is_followed_by_its_likeliest_choices():
 def test_a_fit_of_suwr_is_an_order():
     x = rows_of(400, 3).float()
     y = (x[:, 0] > 0).long()
-    result = fit(
-        suwr(3, classes=2, hidden=(8,), predictor_hidden=(8,)),
-        (x[:200], y[:200]),
-        epochs=30,
-        batch_size=50,
-        learning_rate=1e-2,
-        progress=False,
-    )
+    options = {"epochs": 30, "batch_size": 50, "learning_rate": 1e-2, "progress": False}
+    system = suwr(3, classes=2, hidden=(8,), predictor_hidden=(8,))
+    result = fit(system, (x[:200], y[:200]), **options)
     stop = calibrated_stop(result, x[200:], y[200:], epsilon=0.3)
     assert float((stop.masks(x).label.values != y.numpy()).mean()) < 0.35
 

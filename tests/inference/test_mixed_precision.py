@@ -124,13 +124,8 @@ def gradients_of(model, precision, objective, rows=(X, Y)):
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(TrainingStep, "run", run)
         with pytest.raises(InterruptedError):
-            fit(
-                model,
-                rows,
-                objective=objective,
-                training=TrainingOptions(precision=precision),
-                **FIT,
-            )
+            training = TrainingOptions(precision=precision)
+            fit(model, rows, objective=objective, training=training, **FIT)
     (one,) = found
     return one.loss, torch.cat([g.flatten() for g in one.learned])
 

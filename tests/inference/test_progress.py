@@ -61,14 +61,8 @@ def test_what_is_not_known_is_left_out(tmp_path):
 
 def test_a_fit_that_is_refused_leaves_no_folder(tmp_path):
     log = TensorBoardLog(tmp_path / "run")
-    refused(
-        "epochs",
-        fit,
-        SYSTEM,
-        ROWS,
-        training=TrainingOptions(callbacks=[log]),
-        **{**SHORT, "epochs": 0},
-    )
+    options = {**SHORT, "epochs": 0, "training": TrainingOptions(callbacks=[log])}
+    refused("epochs", fit, SYSTEM, ROWS, **options)
     assert not (tmp_path / "run").exists()
 
 

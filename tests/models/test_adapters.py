@@ -469,10 +469,6 @@ def test_an_explainer_of_a_model_that_reads_capitals():
     found = box.targets(test.texts)
     np.testing.assert_allclose(found, model.predict_proba(list(test.texts)), atol=1e-6)
     assert set(found.argmax(1).tolist()) == {0, 1}
-    result = fit(
-        lex(texts(len(data.vocabulary), data.length), classes=2, k=1),
-        (train.x, box.targets(train.texts)),
-        epochs=1,
-        progress=False,
-    )
+    system = lex(texts(len(data.vocabulary), data.length), classes=2, k=1)
+    result = fit(system, (train.x, box.targets(train.texts)), epochs=1, progress=False)
     assert mask_means(explain(result, test.x[:4], draws=0)).shape == (1, 4, 3)

@@ -222,22 +222,10 @@ def test_what_is_explained_is_the_likeliest_class_and_y_is_the_surrogates(classe
     y = x[:, 0] if classes is None else (x[:, 0] > 0).long() + (x[:, 1] > 0).long()
     with seeded(1):
         model = table_predictor(4, classes, (5,))
-    settings = dict(
-        features=4,
-        classes=classes,
-        black_box=model,
-        grouping=Grouping([0, 0, 1, 2]),
-        hidden=(6,),
-        predictor_hidden=(6,),
-    )
-    result = fit(
-        system_for("fastshap", settings),
-        (x, y),
-        epochs=2,
-        replicates=2,
-        batch_size=30,
-        progress=False,
-    )
+    settings = {"features": 4, "classes": classes, "black_box": model}
+    settings |= {"grouping": Grouping([0, 0, 1, 2]), "hidden": (6,), "predictor_hidden": (6,)}
+    options = {"epochs": 2, "replicates": 2, "batch_size": 30, "progress": False}
+    result = fit(system_for("fastshap", settings), (x, y), **options)
     assert result.collapse == [None, None]  # attributions are no selection probabilities
     posterior = explain(result, x[:5], y[:5], draws=3)
     found = posterior["sample_stats"]["attribution"].values

@@ -545,10 +545,7 @@ test_what_cannot_be_sampled_is_refused = refusals(
     (of_nothing, "observes nothing inside mask_particles"),
     (with_a_penalty, r"penalties \['size'\]"),
     (with_a_site(lambda x: KSubset(x.new_zeros(3), 2)), "'mask' has a fixed size"),
-    (
-        with_a_site(lambda x: dist.Normal(x.new_zeros(3), 1.0).to_event(1)),
-        "'mask' is a Independent inside",
-    ),
+    (with_a_site(lambda x: dist.Normal(x.new_zeros(3), 1.0).to_event(1)), "mask' is a Independent"),
     (with_a_site(lambda x: dist.Poisson(1.0), "count"), "'count' is a Poisson inside"),
     (with_a_site(lambda x: RandomSizeSubset(x.new_zeros(3), x.new_zeros(6))), "at most G = 3"),
     (impossible, "the density is zero at 100 masks"),
