@@ -2,12 +2,22 @@
 
 import pytest
 
+from lexppl.inference import TrainingOptions, fit
+
 
 def refused(message, call, *args, error=ValueError, **options):
     """Require that a call is refused with a message; its error."""
     with pytest.raises(error, match=message) as caught:
         call(*args, **options)
     return caught.value
+
+
+def refused_before_any_step(message, system, rows, **options):
+    """Require that a fit is refused with a message, before an epoch is over."""
+    seen = []
+    options |= {"progress": False, "training": TrainingOptions(callbacks=[seen.append])}
+    refused(message, fit, system, rows, error=(ValueError, TypeError), **{"epochs": 1, **options})
+    assert not seen
 
 
 def refusals(*rows, of=None, error=ValueError):

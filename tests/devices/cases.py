@@ -175,15 +175,10 @@ def estimators() -> Iterator[tuple[str, Case]]:
             if selector in ("top-k", "soft") or name in ("pathwise", "plug-in mean"):
                 objective = annealed(masks, estimator=estimator, entropy=0.0)
             listed = name == "enumerate" and selector != "Bernoulli"
-            yield (
-                f"{name}, {selector}",
-                Case(
-                    partial(_explainer, SELECTORS[selector]),
-                    (X, LABELS),
-                    {"objective": objective},
-                    refused="lists the masks on the host, for each step anew" if listed else None,
-                ),
-            )
+            refused = "lists the masks on the host, for each step anew" if listed else None
+            explainer = partial(_explainer, SELECTORS[selector])
+            case = Case(explainer, (X, LABELS), {"objective": objective}, refused=refused)
+            yield f"{name}, {selector}", case
     for name in ("prior logits",):
         yield f"leave-one-out, {name}", Case(partial(_explainer, SELECTORS[name]), (X, LABELS))
     for name, options in {
@@ -220,14 +215,8 @@ def imputers() -> Iterator[tuple[str, Case]]:
         # A copula refuses masks with a gradient.
         for estimator in chosen[:1] if name == "copula" else chosen:
             objective = annealed(2, imputations=2, estimator=_estimators()[estimator][0])
-            yield (
-                f"{name}, {estimator}",
-                Case(
-                    lambda make=make: _explainer(imputer=make()),
-                    (X, LABELS),
-                    {"objective": objective},
-                ),
-            )
+            explainer = lambda make=make: _explainer(imputer=make())  # noqa: E731
+            yield f"{name}, {estimator}", Case(explainer, (X, LABELS), {"objective": objective})
     marked = X.clone()
     marked[:, 3] = (X[:, 3] > 0).float()
     yield "hidden by nature", Case(_hidden_by_nature, (marked, LABELS))

@@ -29,74 +29,34 @@ class Labels(PyroModule):
             return pyro.sample("y", dist.Categorical(logits=logits), obs=y)
 
 
-def by_entry(x):
-    return x * x[0, 0].item()
-
-
-def by_branch(x):
-    return -x if x.sum() > 0 else x
-
-
-def by_booleans(x):
-    return x - x[x > 0].mean()
-
-
-def with_cpu_tensor(x):
-    return x + torch.ones(4)
-
-
-def with_numbers(x):
-    return x * torch.tensor([1.0, 2.0, 3.0, 4.0], device=x.device)
-
-
-def with_new_tensor(x):
-    return x * x.new_tensor([1.0, 2.0, 3.0, 4.0])
-
-
-def through_the_host(x):
-    return x + 0.0 * x.mean().cpu()
-
-
-def with_unused_cpu_tensor(x):
-    torch.zeros(7)
-    return x
-
-
-def with_list_of_places(x):
-    return x[:, [1, 0, 2, 3]]
-
-
-def with_cpu_generator(x):
-    return x + torch.rand(x.shape, generator=torch.Generator(), device=x.device)
-
-
+NUMBERS = [1.0, 2.0, 3.0, 4.0]
+CHANGES = {
+    "by entry": lambda x: x * x[0, 0].item(),
+    "by branch": lambda x: -x if x.sum() > 0 else x,
+    "by booleans": lambda x: x - x[x > 0].mean(),
+    "with a CPU tensor": lambda x: x + torch.ones(4),
+    "with numbers": lambda x: x * torch.tensor(NUMBERS, device=x.device),
+    "with a new tensor": lambda x: x * x.new_tensor(NUMBERS),
+    "through the host": lambda x: x + 0.0 * x.mean().cpu(),
+    "with an unused CPU tensor": lambda x: (torch.zeros(7), x)[1],
+    "with a list of places": lambda x: x[:, [1, 0, 2, 3]],
+    "with a CPU generator": lambda x: (
+        x + torch.rand(x.shape, generator=torch.Generator(), device=x.device)
+    ),
+}
 WAITS = (RuntimeError, ElsewhereError, AssertionError)
 
 
 @pytest.mark.complete(but=8)
 @pytest.mark.parametrize("kind", [META, FAKE_CUDA])
-@pytest.mark.parametrize(
-    "changed",
-    [
-        by_entry,
-        by_branch,
-        by_booleans,
-        with_cpu_tensor,
-        with_numbers,
-        with_new_tensor,
-        through_the_host,
-        with_unused_cpu_tensor,
-        with_list_of_places,
-        with_cpu_generator,
-    ],
-)
-def test_a_program_that_waits_or_leaves_is_noticed(kind, changed):
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_program_that_waits_or_leaves_is_noticed(kind, change):
     with seeded(0):
         certify_steps(kind, Labels(), (X, LABELS))
-        if kind == META and changed in (with_cpu_generator, with_list_of_places):
+        if kind == META and change in ("with a CPU generator", "with a list of places"):
             pytest.skip("torch tells of it on fake CUDA alone")
         with pytest.raises(WAITS):
-            certify_steps(kind, Labels(changed), (X, LABELS))
+            certify_steps(kind, Labels(CHANGES[change]), (X, LABELS))
 
 
 @pytest.mark.parametrize("kind", [META, FAKE_CUDA])
@@ -124,7 +84,7 @@ def test_of_a_refused_likelihood_another_form_passes():
 class Scaled(Labels):
     def __init__(self, as_buffer):
         super().__init__()
-        scale = torch.tensor([1.0, 2.0, 3.0, 4.0])
+        scale = torch.tensor(NUMBERS)
         if as_buffer:
             self.register_buffer("scale", scale)
         else:

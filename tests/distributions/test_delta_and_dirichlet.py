@@ -26,14 +26,6 @@ def test_dirichlet_draws_follow_the_law():
     assert wrong < FAILURE_RATE
 
 
-def test_dirichlet_expands_to_its_like():
-    """Shapes are those of tests/properties."""
-    wide = MaskDirichlet(torch.rand(4, 3) + 0.1).expand((5, 4))
-    assert isinstance(wide, MaskDirichlet)
-    assert bool(wide.support.check(wide.rsample()).all())
-    refused("concentration", MaskDirichlet, torch.tensor([1.0, -1.0]), validate_args=True)
-
-
 def test_dirichlet_draws_in_replicates_differ():
     alpha = torch.full((4, 3), 0.5)
     draws = torch.func.vmap(lambda a: MaskDirichlet(a).rsample(), randomness="different")(alpha)

@@ -4,11 +4,13 @@ import math
 from itertools import permutations
 
 import pyro
+import pyro.distributions as dist
 import pytest
 import torch
 from pyro import poutine
 from torch import Tensor
 from torch.autograd import grad, gradcheck, gradgradcheck
+from torch.distributions import kl_divergence
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from lexppl.distributions import (
@@ -131,6 +133,31 @@ def test_derivatives_of_any_order(name: str) -> None:
         assert gradgradcheck(check, (logits,))
 
 
+def coins(logits: Tensor) -> dist.Independent:
+    return dist.Bernoulli(logits=logits).to_event(1)
+
+
+@pytest.mark.parametrize(
+    ("name", "other"), [("k-subset", LAWS["k-subset"]), ("chain", LAWS["chain"]), ("chain", coins)]
+)
+def test_divergences_are_sums_over_the_masks(name: str, other) -> None:
+    p_logits, q_logits = numbers(3, G), numbers(3, G, seed=1)
+    p = log_probabilities(name, p_logits)
+    q = coins(q_logits).log_prob(MASKS.unsqueeze(1)) if other is coins else None
+    q = log_probabilities(name, q_logits) if q is None else q
+    inside = p.isfinite().all(-1)
+    exact = (p[inside].exp() * (p[inside] - q[inside])).sum(0)
+    law, second = LAWS[name](p_logits), other(q_logits)
+    value = kl_divergence(law, second)
+    assert (value - exact).abs().max() < 1e-10
+    for of in (p_logits, q_logits):
+        found, expected = (grad(v.sum(), of, retain_graph=True)[0] for v in (value, exact))
+        assert (found - expected).abs().max() < 1e-10
+    assert kl_divergence(law.expand((2, 3)), second).shape == (2, 3)
+    with pytest.raises(NotImplementedError):
+        kl_divergence(law, dist.Normal(torch.zeros(3, G), 1.0).to_event(1))
+
+
 @every_law
 def test_expansion_shares_what_is_computed(name: str) -> None:
     law = LAWS[name](numbers(3, G))
@@ -194,7 +221,7 @@ def test_in_a_pyro_model_under_plates(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["k-subset", "top-k", "chain"])
-def test_vmap_and_a_traced_program(name: str) -> None:
+def test_vmap(name: str) -> None:
     torch.manual_seed(0)
     logits = numbers(4, 3, G).detach()
 
@@ -215,19 +242,27 @@ def test_vmap_and_a_traced_program(name: str) -> None:
                 assert (value[row] - expected).abs().max() < 1e-12
         alike = torch.func.vmap(everything, randomness="different")(logits[:1].expand(4, 3, G))[0]
         assert not all(torch.equal(alike[0], other) for other in alike[1:])
-        if name == "top-k":
-            return
 
-        def step(x: Tensor) -> tuple[Tensor, Tensor]:
-            x = x.detach().requires_grad_()
-            law = LAWS[name](x)
-            mask = torch.tensor([1.0, 0, 1, 0, 0]).double()
-            loss = law.log_prob(mask).sum() + law.entropy().sum() + law.mean.square().sum()
-            return loss, grad(loss, x)[0]
 
-        graph, other = make_fx(step)(logits[0]), numbers(3, G, seed=9).detach()
+@pytest.mark.parametrize(("name", "size"), [("k-subset", G), ("k-subset", 70), ("chain", G)])
+def test_a_traced_program_is_the_eager_one(name: str, size: int) -> None:
+    """Of 70 entries a k-subset is computed by frequencies."""
+
+    def step(x: Tensor) -> tuple[Tensor, ...]:
+        x = x.detach().requires_grad_()
+        law = LAWS[name](x)
+        with torch.no_grad():
+            mask = law.mode
+        loss = law.log_prob(mask).sum() + law.entropy().sum() + law.mean.square().sum()
+        return loss, grad(loss, x)[0]
+
+    with pyro.validation_enabled(False):
+        graph, other = (make_fx(step)(numbers(3, size).detach()), numbers(3, size, seed=9).detach())
         for traced, eager in zip(graph(other), step(other), strict=True):
             assert (traced - eager).abs().max() < 1e-10
+        drawn = make_fx(lambda x: LAWS[name](x).sample((7,)))(numbers(3, size).detach())(other)
+    assert drawn.shape == (7, 3, size) and bool(((drawn == 0) | (drawn == 1)).all())
+    assert name == "chain" or bool((drawn.sum(-1) == 2).all())
 
 
 @every_law

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from torch.distributions import Bernoulli, kl_divergence
+from torch.distributions import kl_divergence
 
 from lexppl.distributions import (
     RandomSizeSubset,
@@ -44,19 +44,6 @@ def test_against_the_list_of_masks(name):
     assert masks.shape == (200, 2, 3, G) and bool(law.support.check(masks).all())
 
 
-def test_independent_masks_are_a_case():
-    """P(k) ∝ e_k: the Poisson-binomial sizes of independent entries."""
-    weights = (MASKS.unsqueeze(1) * LOGITS).sum(-1)
-    size = MASKS.sum(-1).long()
-    sizes = torch.stack([weights[size == k].logsumexp(0) for k in range(G + 1)], -1)
-    law = RandomSizeSubset(LOGITS, sizes)
-    independent = Bernoulli(logits=LOGITS)
-    assert torch.allclose(law.mean, independent.mean, atol=1e-12)
-    assert torch.allclose(law.entropy(), independent.entropy().sum(-1), atol=1e-12)
-    wrong = RandomSizeSubset(LOGITS, sizes * 0.5)
-    assert float((wrong.mean - independent.mean).abs().max()) > 1e-2
-
-
 def test_the_uniform_member():
     alike = uniform_masks(RandomSizeSubset(LOGITS, SIZES["with holes"]))
     log_p = alike.log_prob(mask_support(alike))
@@ -92,13 +79,11 @@ def test_the_beta_binomial_against_quadrature(a, b):
     assert torch.allclose(beta_binomial_sizes(G, a, b), expected, atol=1e-9)
 
 
+NOWHERE = torch.full((3,), -math.inf)
 test_what_cannot_be_is_refused = refusals(
     (lambda: RandomSizeSubset(LOGITS, torch.zeros(G + 2)), "at most G = 5"),
     (lambda: RandomSizeSubset(LOGITS, torch.zeros(())), "in their last dimension"),
-    (
-        lambda: RandomSizeSubset(LOGITS, torch.full((3,), -math.inf), validate_args=True),
-        "a possible size in",
-    ),
+    (lambda: RandomSizeSubset(LOGITS, NOWHERE, validate_args=True), "a possible size in"),
     (lambda: RandomSizeSubset(LOGITS / 0.0, torch.zeros(3), validate_args=True), "must be finite"),
     (lambda: RandomSizeSubset(torch.zeros(30), torch.zeros(3)).enumerate_support(), "draw"),
     (lambda: RandomSizeSubset(LOGITS, torch.zeros(3)).expand([2]), "expanded|broadcast"),

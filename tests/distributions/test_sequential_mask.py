@@ -74,21 +74,6 @@ def test_draws_have_these_probabilities(options):
     assert chi2.sf(statistic, len(every) - 1) > 1e-4
 
 
-def test_the_law_by_hand():
-    x, counted = row(), policy()
-    with torch.no_grad():
-        total, mask = 0.0, torch.zeros(G, dtype=torch.float64)
-        for j in (2, 0):
-            logits, stop = counted(x * mask, mask)
-            left = logits.masked_fill(mask == 1, -math.inf)
-            total += float(left.log_softmax(-1)[j]) + math.log1p(-float(stop.sigmoid()))
-            mask[j] = 1.0
-        total += float(counted(x * mask, mask)[1].sigmoid().log())
-        steps = torch.zeros(3, G, dtype=torch.float64)
-        steps[0, 2] = steps[1, 0] = 1.0
-        assert abs(float(law(x).log_prob(steps)) - total) < 1e-12
-
-
 def test_what_cannot_be_drawn_has_no_probability():
     twice = torch.zeros(3, G, dtype=torch.float64)
     twice[0, 1] = twice[1, 1] = 1.0
@@ -99,19 +84,6 @@ def test_what_cannot_be_drawn_has_no_probability():
     with torch.no_grad():
         found = law(row()).log_prob(torch.stack([twice, two_at_once, gap]))
     assert bool(found.isneginf().all())
-
-
-@pytest.mark.parametrize("most", [2, 4])
-def test_a_masks_probability_is_that_of_its_orders_together(most):
-    every = sequences(most)
-    one = law(row(), most)
-    masks = torch.tensor(list(itertools.product([0.0, 1.0], repeat=G)), dtype=torch.float64)
-    with torch.no_grad():
-        by_order = one.log_prob(every).exp()
-        same = (every.sum(1)[:, None] == masks).all(-1).double()
-        expected = same.T @ by_order
-        found = one.set_log_prob(masks).exp()
-    assert torch.allclose(found, expected, atol=1e-13)
 
 
 def of_nothing(going, most):
@@ -447,6 +419,11 @@ def test_a_started_masks_probability_divergence_and_gradients():
         summed = torch.einsum("mkb,mb->kb", same, each)
         found = one.set_log_prob(masks[:, None].expand(-1, 4, -1).contiguous()).exp()
         torch.testing.assert_close(found, summed, rtol=0, atol=1e-13)
+        # From nothing, as the third row, is without a start.
+        plain = SequentialMask(of_context, one.x, G, 4, context=CONTEXT)
+        alone = plain.set_log_prob(masks[:, None].expand(-1, 4, -1).contiguous()).exp()
+        assert torch.equal(alone[:, 2], found[:, 2])
+        assert torch.equal(plain.log_prob(steps).exp()[:, 2], each[:, 2])
         going = 0.7
         left = G - START.sum(-1)
         exact = 0.0

@@ -107,11 +107,8 @@ def test_bad_input(
 
 
 def test_refusals() -> None:
-    refused(
-        "at most 8 entries; k is 9",
-        TopKMask(torch.zeros(12), 9).log_prob,
-        (torch.arange(12) < 9).float(),
-    )
+    nine = (torch.arange(12) < 9).float()
+    refused("at most 8 entries; k is 9", TopKMask(torch.zeros(12), 9).log_prob, nine)
     refused("ordered draws, more than", OrderedTopK(torch.zeros(20), 10).enumerate_support)
     ordered = OrderedTopK(torch.zeros(4), 2, validate_args=True)
     for bad in (torch.tensor([1, 1]), torch.tensor([0, 4]), torch.tensor([-1, 0])):

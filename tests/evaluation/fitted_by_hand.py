@@ -80,11 +80,12 @@ def model_of(
     return model.double().eval()
 
 
-def linear_model(weights, imputer=None, logits=None):
+def linear_model(weights, imputer=None, logits=None, likelihood=None, grouping=None):
     return LEX(
         BernoulliSelector(Fixed([0.0] * len(weights) if logits is None else logits)),
         GaussianImputer() if imputer is None else imputer,
-        Predictor(Linear(*weights), BernoulliLikelihood()),
+        Predictor(Linear(*weights), likelihood or BernoulliLikelihood()),
+        grouping=grouping,
     ).double()
 
 

@@ -12,7 +12,6 @@ from lexppl.data import synthetic
 from lexppl.evaluation import Oracle
 from lexppl.inference.predictive import drawing
 from tests.benchmark_modules import benchmark_module
-from tests.evaluation.test_encode_meter import enumerated_encode_meter
 
 encode_oracle = benchmark_module("encode_oracle")
 of_function, oracle_encode_meter = (encode_oracle.of_function, encode_oracle.oracle_encode_meter)
@@ -66,53 +65,6 @@ def test_truth_and_random_masks_tell_nothing(name):
     even = oracle_encode_meter(lambda x, _: x.new_ones(len(x)), masks, oracle, data.x, data.y)
     assert abs(even.value) < 4.0 * even.standard_error + 1e-9
     assert even.standard_error < 0.002
-
-
-def table(seed):
-    """A law of three binary features and y, and an explainer that draws of four masks."""
-    generator = torch.Generator().manual_seed(seed)
-    points = torch.tensor([[a, b, c] for a in (0, 1) for b in (0, 1) for c in (0, 1)]).double()
-    weights = torch.rand(8, generator=generator, dtype=torch.float64)
-    labels = torch.rand(8, 2, generator=generator, dtype=torch.float64)
-    masks = torch.tensor([[1, 0, 0], [0, 1, 0], [0, 1, 1], [0, 0, 0]]).double()
-    selection = torch.rand(8, 4, generator=generator, dtype=torch.float64)
-    return (
-        weights / weights.sum(),
-        points,
-        labels / labels.sum(1, keepdim=True),
-        masks,
-        selection / selection.sum(1, keepdim=True),
-    )
-
-
-@pytest.mark.smoke
-@pytest.mark.parametrize("seed", range(5))
-def test_the_enumerated_one_is_conditional_mutual_information(seed):
-    """`Σ_v P(E = v) · E KL`, by four loops over a joint table."""
-    weights, points, labels, masks, selection = table(seed)
-    total = 0.0
-    for v, mask in enumerate(masks):
-        for i in range(8):
-            same = [j for j in range(8) if bool(((points[i] == points[j]) | (mask == 0)).all())]
-            for c in range(2):
-                plain = sum(weights[j] * labels[j, c] for j in same) / weights[same].sum()
-                chosen = sum(weights[j] * labels[j, c] * selection[j, v] for j in same)
-                mass = sum(weights[j] * selection[j, v] for j in same)
-                joint = weights[i] * labels[i, c] * selection[i, v]
-                total += float(joint * torch.log(chosen / mass / plain))
-    assert abs(float(enumerated_encode_meter(*table(seed))) - total) < 1e-12
-    assert total > 1e-4
-
-
-def test_a_choice_by_what_is_kept_tells_nothing():
-    weights, points, labels, masks, _ = table(0)
-    by_first = torch.stack([points[:, 0], 0 * points[:, 0], 0 * points[:, 0], 1 - points[:, 0]], 1)
-    leaks = enumerated_encode_meter(weights, points, labels, masks, by_first)
-    # Where x1 = 0 nothing is kept, and that it is 0 is told; where it is 1 it is kept.
-    assert float(leaks) > 1e-4
-    kept = masks.clone()
-    kept[3, 0] = 1.0
-    assert abs(float(enumerated_encode_meter(weights, points, labels, kept, by_first))) < 1e-12
 
 
 switch_oracle = benchmark_module("switch_oracle")

@@ -166,10 +166,7 @@ def test_models_names_and_groups_are_taken():
     ("how", "message"),
     [
         ({"b": A}, r"answers of b must have shape \(400, 2\), as a answers"),
-        (
-            {"a": labels(A)[:9]},
-            r"answers of a .* for the rows of x; the shape is \(9, 2\)",
-        ),
+        ({"a": labels(A)[:9]}, r"answers of a .* for the rows of x; the shape is \(9, 2\)"),
         ({"a": labels(A) * 2}, "probabilities that sum to 1"),
         ({"b": labels(A) * torch.nan}, "b must be finite"),
         ({"refits": [labels(A)] * 4}, "none, or 5 or more, not 4"),

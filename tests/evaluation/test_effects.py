@@ -12,20 +12,16 @@ from lexppl.evaluation import direction_table, feature_effects, predictive, reve
 from lexppl.evaluation.effects import FeatureEffects, _log_odds
 from lexppl.explanation.reading.feature_values import FeatureValues, column_values
 from lexppl.models import (
-    LEX,
-    MLP,
-    BernoulliLikelihood,
     BernoulliSelector,
-    CategoricalLikelihood,
     ConstantImputer,
     GaussianImputer,
     Grouping,
     NormalLikelihood,
-    Predictor,
 )
 from lexppl.models.selectors import SoftMaskSelector
-from tests.evaluation.fitted_by_hand import Fixed, Linear, linear_model, model_of, result_of
-from tests.refusals import refused
+from tests.evaluation.fitted_by_hand import linear_model, model_of, result_of
+from tests.refusals import refusals, refused
+from tests.small_models import explainer
 
 X = torch.randn(60, 3, generator=torch.Generator().manual_seed(3)).double()
 WEIGHTS = (1.5, -0.7, 0.0)
@@ -115,11 +111,7 @@ def test_imputations_are_averaged_before_the_log():
 
 
 def test_of_a_response_it_is_the_change_of_the_mean():
-    model = LEX(
-        BernoulliSelector(Fixed([0.0, 0.0, 0.0])),
-        ConstantImputer(0.0),
-        Predictor(Linear(*WEIGHTS), NormalLikelihood()),
-    ).double()
+    model = linear_model(WEIGHTS, ConstantImputer(0.0), likelihood=NormalLikelihood())
     found = feature_effects(result_of(model), X, masks=50)
     assert found.class_names is None and found.effects.shape == (1, 60, 3, 1)
     torch.testing.assert_close(found.effects[0, ..., 0], torch.tensor(WEIGHTS).double() * X)
@@ -129,12 +121,9 @@ def test_levels_have_their_own_effects():
     """One-hot columns of weights 2, −1, .5 in one entry, hidden as zeros: the level's weight."""
     place = torch.arange(60) % 3
     x = torch.cat([X[:, :1], torch.nn.functional.one_hot(place, 3).double()], -1)
-    model = LEX(
-        BernoulliSelector(Fixed([0.0, 1.0])),
-        ConstantImputer(0.0),
-        Predictor(Linear(0.3, 2.0, -1.0, 0.5), BernoulliLikelihood()),
-        grouping=Grouping([0, 1, 1, 1], names=["age", "job"]),
-    ).double()
+    grouping = Grouping([0, 1, 1, 1], names=["age", "job"])
+    weights, logits = (0.3, 2.0, -1.0, 0.5), [0.0, 1.0]
+    model = linear_model(weights, ConstantImputer(0.0), logits, grouping=grouping)
     found = feature_effects(result_of(model, event_shape=(4,)), x, masks=30)
     job = FeatureValues("job", place.double().numpy(), ("cook", "smith", "clerk", "never"))
     table = direction_table(found, {"job": job}).query("`class` == '1'").set_index("level")
@@ -214,11 +203,7 @@ def test_columns_of_a_frame_are_numbers_days_or_levels():
 
 
 def test_mistakes_of_effects():
-    soft = LEX(
-        SoftMaskSelector(MLP(3, 3, (4,), seed=0)),
-        ConstantImputer(0.0),
-        Predictor(MLP(3, 2, (4,), seed=1), CategoricalLikelihood()),
-    )
+    soft = explainer(SoftMaskSelector)
     refused("effects are of selections", feature_effects, result_of(soft), X.float())
     found = FeatureEffects(torch.zeros(1, 4, 1, 1), torch.ones(1, 4, 1), ("a",), None)
     with pytest.raises(ValueError, match=r"values of 'a' must have shape .4,.; the shape is .3,."):
@@ -300,11 +285,8 @@ def test_the_likeliest_label_is_the_default():
 
 
 def test_of_a_response_the_mean_moves_in_its_own_units():
-    model = LEX(
-        BernoulliSelector(Fixed([40.0, 40.0, -40.0])),
-        ConstantImputer(0.0),
-        Predictor(Linear(2.0, -1.0, 5.0), NormalLikelihood()),
-    ).double()
+    weights, logits = (2.0, -1.0, 5.0), [40.0, 40.0, -40.0]
+    model = linear_model(weights, ConstantImputer(0.0), logits, NormalLikelihood())
     steps = revealed_predictions(result_of(model), FIVE, masks=3).steps(1, base=0.1)
     expected = (torch.tensor([2.0, -1.0, 0.0]).double() * FIVE[1]).numpy()
     np.testing.assert_allclose(steps.table["step"], expected)
@@ -325,15 +307,12 @@ def test_the_spread_is_that_of_the_replicates_own_steps():
     assert steps.table["step"]["x1"] == pytest.approx(math.log(mean) - math.log(0.5))
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda found: found.steps(5), "row must be"),
-        (lambda found: found.steps(0, 2), "label must be"),
-        (lambda found: found.steps(0, 1, [0.2, 0.3, 0.5]), "2 frequencies"),
-        (lambda found: found.steps(0, 1, [1.0, 0.0]), "above 0"),
-    ],
+test_mistakes = refusals(
+    (lambda found: found.steps(5), "row must be"),
+    (lambda found: found.steps(0, 2), "label must be"),
+    (lambda found: found.steps(0, 1, [0.2, 0.3, 0.5]), "2 frequencies"),
+    (lambda found: found.steps(0, 1, [1.0, 0.0]), "above 0"),
+    of=lambda call: call(
+        revealed_predictions(result_of(sure((1.0, 0.0, 0.0), [0.0] * 3)), FIVE, masks=2)
+    ),
 )
-def test_mistakes(call, message):
-    found = revealed_predictions(result_of(sure((1.0, 0.0, 0.0), [0.0] * 3)), FIVE, masks=2)
-    refused(message, call, found)

@@ -3,32 +3,28 @@
 from types import MappingProxyType
 
 import numpy as np
+import pyro
+import pyro.distributions as dist
 import pytest
 import torch
+from pyro.infer.autoguide import AutoNormal
 
 from lexppl.arviz_compatibility import group_of
 from lexppl.evaluation import Folds, gain_over_base_rate, penalty_path, predictive_log_likelihood
 from lexppl.explanation import explain, selection_table
 from lexppl.inference import fit
-from lexppl.models import (
-    LEX,
-    MLP,
-    BernoulliSelector,
-    CategoricalLikelihood,
-    ConstantImputer,
-    MarginalImputer,
-    Predictor,
-)
+from lexppl.models import LEX, MarginalImputer
 from lexppl.systems import lex, suwr
+from tests import small_models
 from tests.refusals import refused
+from tests.small_models import explainer
 
 ROWS, FOLDS = 61, 3
 SHORT = {"valid": None, "epochs": 3, "batch_size": 16, "learning_rate": 1e-2, "progress": False}
 
 
 def table(seed=0, rows=ROWS):
-    x = torch.randn(rows, 3, generator=torch.Generator().manual_seed(seed))
-    return x, (x[:, 0] > 0).long()
+    return small_models.table(rows, seed=seed)
 
 
 def fitted(x, y, folds, how=MappingProxyType({}), **settings):
@@ -158,11 +154,7 @@ def test_what_a_fit_remembers_of_its_rows_gains_there_and_not_where_they_are_hel
     x = torch.randn(120, 30, generator=generator)
     y = torch.randint(2, (120,), generator=generator)
     folds = Folds.of(y, FOLDS)
-    model = LEX(
-        BernoulliSelector(MLP(30, 30, (8,), seed=0)),
-        MarginalImputer(x),
-        Predictor(MLP(30, 2, (64,), seed=1), CategoricalLikelihood()),
-    )
+    model = explainer(imputer=MarginalImputer(x), features=30, hidden=(64,))
     settings = {**SHORT, "epochs": 40, "folds": 1}
     result = fit(model, (x, y), row_weights=folds.weights, **settings)
     inside = predictive_log_likelihood(result.subset([0]), x, y, masks=20)[0]
@@ -187,9 +179,6 @@ def test_refusals(done):
 
 
 def test_what_rows_share_has_no_posterior_by_fold():
-    import pyro
-    import pyro.distributions as dist
-
     class Shared(LEX):
         def forward(self, x, y=None):
             pyro.sample("rate", dist.Beta(1.0, 1.0))
@@ -197,12 +186,7 @@ def test_what_rows_share_has_no_posterior_by_fold():
 
     x, y = table()
     folds = Folds.of(y, FOLDS)
-    model = Shared(
-        BernoulliSelector(MLP(3, 3, (4,), seed=0)),
-        ConstantImputer(0.0),
-        Predictor(MLP(3, 2, (4,), seed=1), CategoricalLikelihood()),
+    result = fit(
+        explainer(program=Shared), (x, y), guide=AutoNormal, row_weights=folds.weights, **SHORT
     )
-    from pyro.infer.autoguide import AutoNormal
-
-    result = fit(model, (x, y), guide=AutoNormal, row_weights=folds.weights, **SHORT)
     refused("'rate' of 'posterior' is of all rows: explain", folds.posterior, result, x, draws=4)

@@ -13,7 +13,7 @@ from lexppl.data import Dataset
 from lexppl.evaluation import FeatureGroups, Folds, importance, interaction_table
 from lexppl.evaluation.importance import PARAMETER, SHOWN, Importance
 from lexppl.models import PoissonLikelihood
-from tests.refusals import refused
+from tests.refusals import refusals, refused
 
 GRID, SHARE = np.polynomial.hermite_e.hermegauss(60)
 SHARE = SHARE / SHARE.sum()
@@ -71,11 +71,13 @@ LAWS = {
 }
 
 
-@pytest.mark.parametrize("law", LAWS)
-def test_labels_are_worth_what_quadrature_says(law):
-    draw, x = normal(1200, 3, seed=1)
+@pytest.mark.parametrize(
+    ("law", "are_labels"), [*((law, True) for law in LAWS), ("each for itself", False)]
+)
+def test_labels_and_their_probabilities_are_worth_what_quadrature_says(law, are_labels):
+    draw, x = normal(1200 if are_labels else 800, 3, seed=int(are_labels))
     share = LAWS[law](x[:, 0], x[:, 1])
-    y = (share.cumsum(1) < draw.random(len(x))[:, None]).sum(1)
+    y = (share.cumsum(1) < draw.random(len(x))[:, None]).sum(1) if are_labels else share
     found = worth(x, y)
     first, last = laws_of(LAWS[law])
     for place in (0, 1):
@@ -87,17 +89,6 @@ def test_labels_are_worth_what_quadrature_says(law):
     if law == "interaction":
         assert found.loc["x1", "first"] < 0.01
         assert found.loc["x1", "last"] > 0.1
-
-
-def test_probabilities_of_a_black_box_are_worth_what_quadrature_says():
-    _, x = normal(800, 3)
-    share = LAWS["each for itself"](x[:, 0], x[:, 1])
-    found = worth(x, share)
-    first, last = laws_of(LAWS["each for itself"])
-    for place in (0, 1):
-        near(found, f"x{place + 1}", "first", first[place])
-        near(found, f"x{place + 1}", "last", last[place])
-    assert not found.loc["x3", "found"]
 
 
 def test_responses_are_worth_the_closed_form():
@@ -486,18 +477,15 @@ def test_strata_are_levels_or_intervals_between_quantiles():
     assert named.loc["x", "gain"] == np.flatnonzero(np.array(levels) == "x").mean()
 
 
-@pytest.mark.parametrize(
-    ("feature", "by", "message"),
-    [
-        ("b", [0, 1] * 5, "feature must be one of"),
-        ("x1", [0, 1], r"by must have shape \(10,\); the shape is \(2,\)"),
-        ("x1", [1] * 10, "two strata of two rows"),
-        ("x1", [1] * 9 + [2], "two strata of two rows"),
-    ],
+test_wrong_strata_are_refused = refusals(
+    ("b", [0, 1] * 5, "feature must be one of"),
+    ("x1", [0, 1], r"by must have shape \(10,\); the shape is \(2,\)"),
+    ("x1", [1] * 10, "two strata of two rows"),
+    ("x1", [1] * 9 + [2], "two strata of two rows"),
+    of=lambda feature, by: interaction_table(
+        by_hand(np.zeros((10, 2)), np.zeros((10, 2))), feature, by
+    ),
 )
-def test_wrong_strata_are_refused(feature, by, message):
-    gains = by_hand(np.zeros((10, 2)), np.zeros((10, 2)))
-    refused(message, interaction_table, gains, feature, by)
 
 
 def test_a_column_that_counts_where_another_is_high_gains_there_alone():

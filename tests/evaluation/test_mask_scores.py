@@ -124,16 +124,16 @@ TRAIN = {"train_x": X, "train_masks": TRUTH}
 
 
 test_bad_questions_are_refused = refusals(
-    ({"masks": TRUTH[:, :3]}, ValueError, r"\(…, 600, 4\).*is \(600, 3\)"),
-    ({"x": X / 0}, ValueError, "x must be finite"),
-    ({"model": nn.Linear(4, 2)}, ValueError, "say what Linear returns"),
+    ({"masks": TRUTH[:, :3]}, r"\(…, 600, 4\).*is \(600, 3\)"),
+    ({"x": X / 0}, "x must be finite"),
+    ({"model": nn.Linear(4, 2)}, "say what Linear returns"),
     ({"model": 3}, TypeError, "a black box must be"),
-    ({"train_x": X}, ValueError, "need train_x and train_masks; give both"),
-    ({**TRAIN, "train_masks": TRUTH[:9]}, ValueError, r"is \(9, 4\)"),
-    ({**TRAIN, "train_x": X[:, :3]}, ValueError, r"the shape of x's, \(4,\).*\(600, 3\)"),
-    ({**TRAIN, "valid": 1.0}, ValueError, "valid must be a share"),
+    ({"train_x": X}, "need train_x and train_masks; give both"),
+    ({**TRAIN, "train_masks": TRUTH[:9]}, r"is \(9, 4\)"),
+    ({**TRAIN, "train_x": X[:, :3]}, r"the shape of x's, \(4,\).*\(600, 3\)"),
+    ({**TRAIN, "valid": 1.0}, "valid must be a share"),
     ({**TRAIN, "epoch": 1}, TypeError, "unexpected keyword argument .epoch."),
-    ({"x": X.reshape(600, 2, 2)}, ValueError, "need a grouping="),
-    ({"grouping": Grouping([0, 0, 1])}, ValueError, r"\(…, 600, 2\)"),
+    ({"x": X.reshape(600, 2, 2)}, "need a grouping="),
+    ({"grouping": Grouping([0, 0, 1])}, r"\(…, 600, 2\)"),
     of=lambda options: fidelity_scores(**{**GOOD, **options}),
 )

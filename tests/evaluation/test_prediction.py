@@ -21,10 +21,7 @@ from lexppl.evaluation.prediction import (
     predictive_log_likelihood,
 )
 from lexppl.inference import fit
-from lexppl.models import (
-    NormalLikelihood,
-    PoissonLikelihood,
-)
+from lexppl.models import NormalLikelihood, PoissonLikelihood
 from lexppl.systems import lex
 from tests.evaluation.fitted_by_hand import model_of as model_by_hand
 from tests.evaluation.fitted_by_hand import result_of as fitted_by_hand
@@ -188,12 +185,7 @@ def test_scores_of_responses_are_those_of_scikit_learn():
 
 
 test_bad_scores_are_refused = refusals(
-    (
-        PROBABILITIES,
-        THREE[:0],
-        {},
-        r"y must have shape \(N,\), none of them 0; the shape is \(0,\)",
-    ),
+    (PROBABILITIES, THREE[:0], {}, r"y must have shape \(N,\), none of them 0; .* \(0,\)"),
     (PROBABILITIES[1:], THREE, {}, r"must have shape \(200, C\).*; the shape is \(199, 3\)"),
     (PROBABILITIES[None], THREE, {}, r"one replicate.*\(1, 200, 3\)"),
     (PROBABILITIES[:, 0], THREE.float()[1:], {}, r"shape \(199,\), means where y holds responses"),

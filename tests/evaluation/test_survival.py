@@ -23,19 +23,12 @@ from lexppl.evaluation.survival import breslow_baseline
 from lexppl.explanation.reading.masks import masks_of
 from lexppl.inference import Enumerate, NestedIWAE, fit
 from lexppl.inference.contexts import program_settings
-from lexppl.models import (
-    LEX,
-    MLP,
-    BernoulliSelector,
-    CategoricalLikelihood,
-    ConstantImputer,
-    CoxLikelihood,
-    Predictor,
-)
+from lexppl.models import CategoricalLikelihood, CoxLikelihood
 from lexppl.saving import load, save
 from lexppl.systems import lex
 from tests.gradients.enumeration import threshold
 from tests.refusals import refused
+from tests.small_models import explainer
 
 DATA = synthetic_survival(rows=60, seed=1)
 X, Y = DATA.x[:, :3].contiguous(), DATA.y
@@ -49,11 +42,7 @@ def cox(**options):
 
 def small(**options):
     """LEX with Bernoulli masks of three features."""
-    model = LEX(
-        BernoulliSelector(MLP(3, 3, (4,), seed=0)),
-        ConstantImputer(),
-        Predictor(MLP(3, 1, (4,), seed=1), CoxLikelihood()),
-    )
+    model = explainer(likelihood=CoxLikelihood(), outputs=1)
     return fit(model, (X, Y), **{"objective": NestedIWAE(2), **QUICK, **options})
 
 
@@ -334,25 +323,6 @@ def test_the_baseline_is_breslows():
     assert np.allclose(ours.cumulative[0].numpy() * f[0].exp().item(), curve(at.numpy()), rtol=1e-8)
     efron = breslow_baseline(f.unsqueeze(0), y[:, :2], "efron")
     assert bool((efron.cumulative > ours.cumulative).all())
-
-
-@pytest.mark.parametrize("stratified", [False, True])
-def test_likelihood_and_coefficients_are_those_of_lifelines(stratified):
-    lifelines = pytest.importorskip(
-        "lifelines", reason="lifelines is no test dependency: it holds pandas below 3"
-    )
-    import pandas as pd
-
-    x, y = tied(1)
-    columns = {f"x{d}": x[:, d].numpy() for d in range(3)}
-    frame = pd.DataFrame({**columns, "t": y[:, 0], "e": y[:, 1], "s": y[:, 2]})
-    if not stratified:
-        frame, y = frame.drop(columns="s"), y[:, :2]
-    theirs = lifelines.CoxPHFitter().fit(frame, "t", "e", strata="s" if stratified else None)
-    ours, value = fitted(x, y, "efron", stratified)
-    assert np.abs(ours.numpy() - theirs.params_.to_numpy()).max() < 1e-3
-    assert abs(value - theirs.log_likelihood_) < 1e-3
-    assert abs(fitted(x, y, "breslow", stratified)[1] - theirs.log_likelihood_) > 0.1
 
 
 def test_concordance_by_hand_and_what_is_refused():

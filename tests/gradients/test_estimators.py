@@ -99,16 +99,20 @@ CASES = [
 ]
 
 
-def largest_z(estimator, distribution, objective, draws=DRAWS, seed=0):
+def scores_of(toy, objective, exact, draws=DRAWS, seed=0, chunk=50_000):
+    """|z| of the value and the largest of the gradients."""
+    value, gradient = exact
+    values, gradients = drawn_values_and_gradients(toy, objective, draws, seed, chunk=chunk)
+    scores = [z_scores(gradients[name], gradient[name]).abs().max() for name in gradient]
+    return float(z_scores(values, value).abs()), float(torch.stack(scores).max())
+
+
+def largest_z(estimator, distribution, objective):
     program, options = OBJECTIVES[objective]
     toy = Toy(**LAWS[distribution], **program)
     penalty = options.get("penalty", 1.0)
-    value, gradient = exact_value_and_gradient(toy, options["masks"], 1, penalty_factor=penalty)
-    drawn = drawn_values_and_gradients(
-        toy, NestedIWAE(estimator=estimator, **options), draws, seed, chunk=50_000
-    )
-    scores = [z_scores(drawn[1][name], gradient[name]).abs().max() for name in gradient]
-    return float(z_scores(drawn[0], value).abs()), float(torch.stack(scores).max())
+    exact = exact_value_and_gradient(toy, options["masks"], 1, penalty_factor=penalty)
+    return scores_of(toy, NestedIWAE(estimator=estimator, **options), exact)
 
 
 @pytest.mark.complete(but=30)
@@ -235,3 +239,40 @@ def test_a_sites_own_estimator_takes_the_objectives_place(own):
         toy, NestedIWAE(2, estimator=StraightThrough()), 20_000, seed=0
     )
     assert z_scores(drawn["selector"], gradient["selector"]).abs().max() < threshold(3)
+
+
+# The nested bound: L masks, K imputations of each
+
+
+BOUNDS = list(itertools.product((1, 2, 5), (1, 2, 5)))
+PROGRAMS = {
+    "free in-situ": Toy(features=2),
+    "free in-situ, guide": Toy(features=2, guided=True),
+    "k-subset": Toy(features=4, size=1),
+    "k-subset, guide, penalty": Toy(features=4, size=1, guided=True, cost=0.3),
+    "surrogate post-hoc": Toy(features=2, soft_labels=0.3),
+    "surrogate post-hoc, guide, penalty": Toy(features=2, soft_labels=0.3, guided=True, cost=0.2),
+}
+
+
+@pytest.mark.complete(but=8)
+@pytest.mark.parametrize(("masks", "imputations"), BOUNDS)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_leave_one_out_agrees_with_enumeration(name, masks, imputations):
+    toy = PROGRAMS[name]
+    objective = NestedIWAE(masks, imputations, samples=2 if masks == 1 else 1)
+    exact = exact_value_and_gradient(toy, masks, imputations)
+    assert max(scores_of(toy, objective, exact, 40_000, chunk=20_000)) < threshold(54 * 12)
+
+
+@pytest.mark.complete
+def test_bounds_rise_to_the_likelihood():
+    toy = PROGRAMS["k-subset, guide, penalty"]
+    exact = [float(exact_value_and_gradient(toy, L, 1)[0]) for L in (1, 2, 3, 5, math.inf)]
+    assert exact == sorted(exact) and exact[0] < exact[-1] - 0.01
+    drawn = []
+    for L in (1, 2, 5, 50):
+        objective = NestedIWAE(L, samples=2 if L == 1 else 1)
+        drawn.append(float(drawn_values_and_gradients(toy, objective, 40_000, seed=1)[0].mean()))
+    assert drawn == sorted(drawn)
+    assert drawn[-1] < exact[-1] + 0.005

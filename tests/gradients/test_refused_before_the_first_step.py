@@ -19,7 +19,7 @@ from lexppl.inference import (
     TrainingOptions,
 )
 from lexppl.models import MLP
-from tests.inference.builders import quick
+from tests.small_models import quick
 
 X = torch.randn(40, 3, generator=torch.Generator().manual_seed(0))
 Y = (X[:, 0] > 0).long()

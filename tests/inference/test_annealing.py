@@ -11,20 +11,13 @@ from torch.distributions import kl_divergence
 
 from lexppl import fit
 from lexppl.effects import Progress
-from lexppl.inference import (
-    LeaveOneOut,
-    Linear,
-    NestedIWAE,
-    WarmUp,
-    annealed,
-    entropy_unit,
-)
+from lexppl.inference import LeaveOneOut, Linear, NestedIWAE, WarmUp, annealed, entropy_unit
 from lexppl.inference.contexts import seeded
 from lexppl.inference.objective.objective import settles
 from lexppl.models import MLP, BernoulliSelector, KSubsetSelector, MaxConcreteSelector
 from lexppl.systems import lex
-from tests.inference.builders import explainer, table
 from tests.refusals import refusals, refused
+from tests.small_models import explainer, table
 
 SMALL = {"hidden": (4,), "predictor_hidden": (4,)}
 X, Y = table(20)

@@ -48,9 +48,9 @@ from lexppl.models import (
 )
 from lexppl.sealed_files import checksum_of
 from lexppl.systems import lex, real_x
-from tests.inference.builders import Line, explainer, table
 from tests.processes import exit_code_of, kill, killed_after
 from tests.refusals import refused
+from tests.small_models import Line, explainer, table
 
 X, Y = table(90)
 SMALL = {"hidden": (6,), "predictor_hidden": (6,)}
@@ -221,6 +221,12 @@ def calling(callback, **options):
     return TrainingOptions(callbacks=[callback], **options)
 
 
+def learned(callback=None, **settings):
+    """A fit of the program, which calls back after each epoch."""
+    training = {} if callback is None else {"training": calling(callback)}
+    return fit(program(), (X, Y), **{**QUICK, **training, **settings})
+
+
 def fitted(case, callbacks=(), **more):
     """A case's fit, all of it built anew, as in another process."""
     settings = {"train": (X, Y), "training": TrainingOptions(), **QUICK, **CASES[case](), **more}
@@ -281,13 +287,7 @@ def test_a_state_is_written_at_the_end_of_an_epoch_when_it_is_due(
     monkeypatch.setattr(MODULE.SavedState, "write", write)
     monkeypatch.setattr(MODULE.time, "monotonic", lambda: now[0])
     kept = Checkpoints(tmp_path, **settings)
-    fit(
-        program(),
-        (X, Y),
-        checkpoint=kept,
-        training=calling(half_a_minute),
-        **{**QUICK, "epochs": 5},
-    )
+    learned(half_a_minute, checkpoint=kept, epochs=5)
     assert [epochs for epochs, _ in written] == expected
     assert [done for _, done in written] == [False] * (len(written) - 1) + [True]
     assert states(tmp_path) == ["state.pt"]
@@ -321,14 +321,8 @@ def test_a_compiled_fit_says_that_it_goes_on_to_float_error(tmp_path):
 
 
 def test_what_a_callback_ends_has_come_to_its_end(tmp_path):
-    settings = {**QUICK, "checkpoint": tmp_path}
-    first = fit(
-        program(),
-        (X, Y),
-        training=calling(lambda epoch: epoch.number == 1),
-        **settings,
-    )
-    again = fit(program(), (X, Y), training=calling(killed_at(2)), **settings)
+    first = learned(lambda epoch: epoch.number == 1, checkpoint=tmp_path)
+    again = learned(killed_at(2), checkpoint=tmp_path)
     assert again.interrupted and len(again.history) == 2
     assert_same(first, again)
 
@@ -448,13 +442,7 @@ def test_a_folder_is_a_path(wrong):
 def test_a_place_that_cannot_be_written_is_refused_before_any_step(tmp_path):
     (tmp_path / "file").write_text("of somebody's")
     with pytest.raises(OSError, match=re.escape(str(tmp_path / "file"))):
-        fit(
-            program(),
-            (X, Y),
-            checkpoint=tmp_path / "file",
-            training=calling(killed_at(0)),
-            **QUICK,
-        )
+        learned(killed_at(0), checkpoint=tmp_path / "file")
 
 
 # -- a full disk
@@ -490,13 +478,7 @@ def test_a_full_disk_loses_no_earlier_state_and_no_fit(tmp_path, monkeypatch):
 
 def stopped(folder):
     with pytest.raises(KilledError):
-        fit(
-            program(),
-            (X, Y),
-            training=calling(killed_at(3)),
-            checkpoint=Checkpoints(folder, 0),
-            **QUICK,
-        )
+        learned(killed_at(3), checkpoint=Checkpoints(folder, 0))
     return folder / "state.pt"
 
 

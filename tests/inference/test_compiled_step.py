@@ -36,8 +36,8 @@ from lexppl.inference.training.step import TermGradients
 from lexppl.models import GaussianImputer, SizePenalty
 from lexppl.models.predictor import table_predictor
 from lexppl.systems import METHODS, lex, system_for
-from tests.inference.builders import explainer, state_of
 from tests.refusals import refused
+from tests.small_models import explainer, state_of
 
 X = torch.randn(90, 4, generator=torch.Generator().manual_seed(0))
 Y = (X[:, 0] > 0).long() + (X[:, 1] > 1).long()
@@ -125,14 +125,6 @@ def test_estimators_and_schedules_have_the_same_numbers_in_a_graph(objective, ga
     result = fitted(objective=objective, training=GRAPH)
     assert result.compiled.reasons == () and len(gaps) >= 6
     assert all(gap == 0.0 for gap in gaps)
-
-
-@pytest.mark.complete
-def test_a_schedule_is_an_input_of_the_graph():
-    options = {"objective": NestedIWAE(3, **ANNEALED), "epochs": 8}
-    eager, graph = fitted(**options), fitted(training=GRAPH, **options)
-    assert same_bits(eager, graph)
-    assert graph.compiled.traced > 25
 
 
 class Forgetful(NestedIWAE):

@@ -11,7 +11,7 @@ from pyro.nn import PyroModule, PyroSample
 
 from lexppl.inference import NestedIWAE, ReplicateData
 from lexppl.inference.contexts import keep_parameters_local, seed_generators, seeded
-from tests.inference.builders import Line, quick
+from tests.small_models import Line, quick
 
 IS_THERE = hasattr(torch, "accelerator") and torch.accelerator.is_available()
 

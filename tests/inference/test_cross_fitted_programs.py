@@ -1,12 +1,12 @@
 """Cross-fitting of programs of one's own: whatever the predictor gives, by its rows."""
 
 import math
+from functools import partial
 
 import pyro
 import pyro.distributions as dist
 import pytest
 import torch
-from pyro.nn import PyroModule
 from torch import nn
 
 from lexppl import explain, fit, load, save
@@ -19,33 +19,19 @@ from lexppl.inference.training.cross_fitting import (
     joined_distribution,
     mean_distribution,
 )
-from lexppl.models import MLP, GaussianImputer, imputation_particles
+from lexppl.models import MLP
+from tests.small_models import OwnExplainer
 
 N, G = 21, 4
 X = torch.randn(N, G, generator=torch.Generator().manual_seed(0))
 LABELS = (X[:, 0] > 0).long()
 EXACT = NestedIWAE(math.inf, estimator=Enumerate())
 QUICK = {"epochs": 2, "batch_size": 20, "folds": 2, "progress": False}
-
-
-class MyExplainer(PyroModule):
-    """README's, whose predictor gives logits."""
-
-    def __init__(self):
-        super().__init__()
-        self.selector, self.predictor = MLP(G, G, (4,)), MLP(G, 2, (4,))
-        self.imputer = GaussianImputer()
-
-    def forward(self, x, y=None):
-        with pyro.plate("data", len(x), dim=-1), mask_particles():
-            mask = pyro.sample("mask", KSubset(self.selector(x), k=2))
-            with imputation_particles():
-                x_imputed = pyro.sample("x_imputed", self.imputer(x, mask))
-                return pyro.sample("y", dist.Categorical(logits=self.predictor(x_imputed)), obs=y)
+README = partial(OwnExplainer, G)
 
 
 def test_readmes_own_explainer(tmp_path):
-    result = fit(MyExplainer, (X, LABELS), objective=NestedIWAE(2), replicates=2, **QUICK)
+    result = fit(README, (X, LABELS), objective=NestedIWAE(2), replicates=2, **QUICK)
     predictor = result.model.predictor
     assert isinstance(predictor, CrossFitted)
     one, other = (each(X) for each in predictor.predictors)
@@ -53,17 +39,17 @@ def test_readmes_own_explainer(tmp_path):
     torch.testing.assert_close(predictor(X), (one + other) / 2)
     shown = explain(result, X, LABELS, draws=3)
     save(result, tmp_path)
-    again = explain(load(tmp_path, model=MyExplainer), X, LABELS, draws=3)
+    again = explain(load(tmp_path, model=README), X, LABELS, draws=3)
     assert (shown["posterior"]["mask"] == again["posterior"]["mask"]).all()
 
 
-class Zero(MyExplainer):
+class Zero(OwnExplainer):
     """Without an imputer's draws, so that the bound is exact; its predictor gives what it may."""
 
     outputs = 2
 
     def __init__(self, law=None):
-        super().__init__()
+        super().__init__(G)
         self.predictor = Giving(law) if law else MLP(G, 2, (4,))
         self.law = law
 
@@ -87,50 +73,19 @@ class Giving(nn.Module):
         return self.law(self.network(x))
 
 
-def pair(p):
-    return p[..., 0], p[..., 1].exp()
-
-
-def gamma(p):
-    return dist.Gamma(p[..., 0].exp(), p[..., 1].exp())
-
-
-def normal(p):
-    return dist.Normal(p[..., 0], 1.0)
-
-
-def two_events(p):
-    return dist.Normal(p, 1.0).to_event(1)
-
-
-def correlated(p):
-    return dist.MultivariateNormal(p, torch.eye(2))
-
-
-def transformed(p):
-    return dist.LogNormal(p[..., 0], p[..., 1].exp())
-
-
-def ordered(p):
-    return dist.OrderedLogistic(p[..., 0], torch.tensor([-1.0, 1.0]))
-
-
 POSITIVE, VECTORS = X[:, 1].abs() + 0.1, X[:, 1:3]
+LAWS = {
+    "normal": (lambda p: dist.Normal(p[..., 0], 1.0), X[:, 1]),
+    "gamma": (lambda p: dist.Gamma(p[..., 0].exp(), p[..., 1].exp()), POSITIVE),
+    "two events": (lambda p: dist.Normal(p, 1.0).to_event(1), VECTORS),
+    "correlated": (lambda p: dist.MultivariateNormal(p, torch.eye(2)), VECTORS),
+    "transformed": (lambda p: dist.LogNormal(p[..., 0], p[..., 1].exp()), POSITIVE),
+    "ordered": (lambda p: dist.OrderedLogistic(p[..., 0], torch.tensor([-1.0, 1.0])), LABELS),
+}
+OUTPUTS = {"logits": (None, LABELS), "pair": (lambda p: (p[..., 0], p[..., 1].exp()), X[:, 1])}
 
 
-@pytest.mark.parametrize(
-    ("law", "y"),
-    [
-        (None, LABELS),
-        (pair, X[:, 1]),
-        (normal, X[:, 1]),
-        (gamma, POSITIVE),
-        (two_events, VECTORS),
-        (correlated, VECTORS),
-        (transformed, POSITIVE),
-        (ordered, LABELS),
-    ],
-)
+@pytest.mark.parametrize(("law", "y"), [*OUTPUTS.values(), *LAWS.values()], ids=[*OUTPUTS, *LAWS])
 @pytest.mark.parametrize("shift", [0, 1])
 def test_the_bound_is_that_of_each_fold_under_its_predictor(law, y, shift):
     torch.manual_seed(0)
@@ -154,8 +109,9 @@ def test_the_bound_is_that_of_each_fold_under_its_predictor(law, y, shift):
     assert swapped != pytest.approx(by_hand, rel=1e-5)
 
 
-@pytest.mark.parametrize("make", [normal, gamma, two_events, correlated, transformed, ordered])
-def test_the_mean_of_densities(make):
+@pytest.mark.parametrize("name", LAWS)
+def test_the_mean_of_densities(name):
+    make, _ = LAWS[name]
     drawn = [torch.randn(3, N, 2, generator=torch.Generator().manual_seed(s)) for s in (0, 1)]
     each = [make(0.3 * one - torch.tensor([0.0, 1.0])) for one in drawn]
     mean = mean_distribution(each)
@@ -163,7 +119,7 @@ def test_the_mean_of_densities(make):
     values = each[0].sample()
     densities = torch.stack([d.log_prob(values).exp() for d in each])
     torch.testing.assert_close(mean.log_prob(values).exp(), densities.mean(0))
-    if make is not ordered:
+    if name != "ordered":
         draws = mean.expand((2, 3, N)).sample((2000,)).flatten(0, 1)
         z = (draws.mean(0) - mean.mean) / (mean.variance / len(draws)).sqrt()
         assert float(z.abs().max()) < 5.5

@@ -42,10 +42,10 @@ from lexppl.inference.training.distributed import Dealt, name_of_round, processe
 from lexppl.inference.training.first_look import nodes_of, refuse_unshared
 from lexppl.inference.training.step import TrainingStep
 from lexppl.models import LEX, MLP, BernoulliSelector, ConstantImputer, SizePenalty
-from tests.inference import builders
-from tests.inference.builders import Point, WithPrior
+from tests import small_models
 from tests.processes import server
 from tests.refusals import refused
+from tests.small_models import Point, WithPrior
 
 GENERATOR = torch.Generator().manual_seed(0)
 ROWS = 47
@@ -105,7 +105,7 @@ def together(folder, work, count=2):
 def explainer(seed=0, batch_norm=False, program=LEX, cost=0.1):
     selector = BernoulliSelector(MLP(3, 3, (4,), seed=seed, batch_norm=batch_norm))
     options = {"seed": seed, "program": program, "penalties": [SizePenalty(cost)]}
-    return builders.explainer(lambda _: selector, ConstantImputer(0.2), **options).double()
+    return small_models.explainer(lambda _: selector, ConstantImputer(0.2), **options).double()
 
 
 EXACT = partial(NestedIWAE, math.inf, estimator=Enumerate())
@@ -152,7 +152,7 @@ def estimates():
         callbacks=[lambda epoch: states.append(epoch.snapshot()) and None]
     )
     epochs = DRAWN // REPLICATES + 1
-    builders.quick([explainer(seed=3)] * REPLICATES, FEW, epochs=epochs, **options)
+    small_models.quick([explainer(seed=3)] * REPLICATES, FEW, epochs=epochs, **options)
     flat = torch.stack([torch.cat([v.flatten(1) for v in one.values()], 1) for one in states])
     return (-flat.diff(dim=0) / STILL).flatten(0, 1).numpy()
 

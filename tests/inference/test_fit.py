@@ -30,7 +30,7 @@ from lexppl.inference.replicates import Replicates, reinitialised
 from lexppl.inference.stages import TrainingModules
 from lexppl.inference.training.diagnostics import collapse
 from lexppl.models import GaussianImputer, KSubsetSelector, SizePenalty, mask_particles, penalty
-from tests.inference.builders import explainer
+from tests.small_models import explainer
 
 
 def rows(count=400, seed=0, dtype=torch.float32):
@@ -128,14 +128,6 @@ def test_replicates_take_the_steps_that_each_would_take_alone(masks):
     for r, one in enumerate(together.separated()):
         for name, value in one.state_dict().items():
             assert torch.allclose(value, alone[r][name], rtol=0, atol=1e-9), name
-
-
-def test_replicates_learn_as_single_fits_do():
-    """Draws differ between replicates, and the score is not lost under vectorisation."""
-    single = [quick(lex, rows(2000), epochs=15, seed=s).best_valid[0] for s in (0, 1)]
-    together = quick(lex, rows(2000), epochs=15, seed=0, replicates=3).best_valid
-    assert abs(together.mean() - np.mean(single)) < 0.05
-    assert len(set(together.tolist())) == 3
 
 
 def test_replicates_each_keep_their_own_best_epoch():
@@ -413,29 +405,6 @@ def test_programs_that_the_objective_cannot_read(body, match):
         NestedIWAE(masks=2).loss(model, None, torch.zeros(3, 2))
 
 
-THREE = torch.tensor([0.3, -0.2, 1.0], dtype=torch.float64)
-
-
-def conjugate():
-    """A normal mean under a normal prior, of three observations."""
-    mean = pyro.sample("mean", dist.Normal(torch.zeros((), dtype=torch.float64), 1.0))
-    with pyro.plate("data", 3, dim=-1), mask_particles():
-        pyro.sample("y", dist.Normal(mean, 1.0), obs=THREE)
-
-
-def test_global_latent_with_a_guide_stands_outside_the_log():
-    """The bound with the exact posterior is the evidence."""
-
-    def guide():
-        precision = 1.0 + 3.0
-        pyro.sample("mean", dist.Normal(THREE.sum() / precision, precision**-0.5))
-
-    covariance = torch.eye(3, dtype=torch.float64) + 1.0
-    law = dist.MultivariateNormal(torch.zeros(3, dtype=torch.float64), covariance)
-    evidence = float(law.log_prob(THREE))
-    assert NestedIWAE(masks=3).loss(conjugate, guide) == pytest.approx(-evidence, abs=1e-10)
-
-
 def test_counts_and_factors_are_checked():
     for options in ({"masks": 0}, {"imputations": 0}, {"samples": 1.5}):
         with pytest.raises(ValueError, match="whole number of at least 1"):
@@ -450,23 +419,14 @@ def test_counts_and_factors_are_checked():
         Linear(0, 1, begin=0.5, end=0.5)
 
 
-@pytest.mark.complete
-def test_a_closed_divergence_takes_the_place_of_the_draws_terms():
-    zero = torch.zeros((), dtype=torch.float64)
-
-    def guide(infer=None):
-        pyro.sample("mean", dist.Normal(zero + 0.4, 0.9), infer=infer or {"closed_kl": True})
-
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        drawn = torch.tensor([NestedIWAE(1).loss(conjugate, guide) for _ in range(4000)])
-    kl = torch.distributions.kl_divergence(dist.Normal(0.4, 0.9), dist.Normal(0.0, 1.0))
-    expected = 0.5 * ((THREE - 0.4).square() + 0.81 + math.log(2 * math.pi)).sum() + kl
-    z = (drawn.mean() - expected) / (drawn.std() / math.sqrt(len(drawn)))
-    assert abs(float(z)) < 4.5
+def test_a_closed_divergence_that_there_is_not_is_refused():
+    def model():
+        mean = pyro.sample("mean", dist.Normal(0.0, 1.0))
+        with pyro.plate("data", 3, dim=-1), mask_particles():
+            pyro.sample("y", dist.Normal(mean, 1.0), obs=torch.zeros(3))
 
     def student():
-        pyro.sample("mean", dist.StudentT(5.0, zero, 1.0), infer={"closed_kl": True})
+        pyro.sample("mean", dist.StudentT(5.0, 0.0, 1.0), infer={"closed_kl": True})
 
     with pytest.raises(ValueError, match="no closed form is registered for KL"):
-        NestedIWAE(1).loss(conjugate, student)
+        NestedIWAE(1).loss(model, student)

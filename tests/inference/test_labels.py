@@ -2,29 +2,24 @@
 
 import numpy as np
 import pandas as pd
-import pyro
 import pyro.distributions as dist
 import pytest
 import torch
 from pyro.infer import NUTS
-from pyro.nn import PyroModule
 from torch.utils.data import DataLoader, TensorDataset
 
 from lexppl import explain, fit
-from lexppl.distributions import KSubset
 from lexppl.evaluation import imputation, predictive_log_likelihood
 from lexppl.models import (
-    MLP,
     BernoulliLikelihood,
     ConstantImputer,
     GaussianImputer,
     OrdinalLikelihood,
     flat_images,
-    imputation_particles,
-    mask_particles,
 )
 from lexppl.systems import lex, real_x
 from tests.refusals import refused
+from tests.small_models import OwnExplainer
 
 GENERATOR = torch.Generator().manual_seed(0)
 X = torch.randn(60, 3, generator=GENERATOR)
@@ -33,21 +28,8 @@ QUICK = {"epochs": 1, "progress": False}
 SMALL = {"hidden": (4,), "predictor_hidden": (4,)}
 
 
-class Mine(PyroModule):
-    """A program of one's own, which makes its labels of what it is given."""
-
-    def __init__(self, make=lambda y: y, law=lambda f: dist.Categorical(logits=f)):
-        super().__init__()
-        self.selector, self.predictor = MLP(3, 3, (4,)), MLP(3, 3, (4,))
-        self.imputer, self.make, self.law = ConstantImputer(), make, law
-
-    def forward(self, x, y=None):
-        with pyro.plate("data", len(x), dim=-1), mask_particles():
-            mask = pyro.sample("mask", KSubset(self.selector(x), k=1))
-            with imputation_particles():
-                x_imputed = pyro.sample("x_imputed", self.imputer(x, mask))
-                law = self.law(self.predictor(x_imputed))
-                return pyro.sample("y", law, obs=None if y is None else self.make(y))
+def own(**options):
+    return OwnExplainer(classes=3, **options)
 
 
 def with_one(value, y=Y, row=17):
@@ -62,7 +44,7 @@ MODELS = {
     "two stages": (lambda: real_x(3, classes=3, penalty=0.1, **SMALL), 3),
     "ordinal": (lambda: lex(3, classes=3, k=1, likelihood=OrdinalLikelihood(3), **SMALL), 3),
     "bernoulli": (lambda: lex(3, classes=2, k=1, likelihood=BernoulliLikelihood(), **SMALL), 2),
-    "own": (lambda: Mine, 3),
+    "own": (lambda: own, 3),
 }
 
 
@@ -150,17 +132,17 @@ def test_one_class_of_floats_is_one_class():
 
 def test_a_program_may_make_its_labels():
     ages = 20.0 + 10.0 * Y
-    result = fit(Mine(lambda y: (y > 25.0).long()), (X, ages), **QUICK)
+    result = fit(own(make=lambda y: (y > 25.0).long()), (X, ages), **QUICK)
     assert explain(result, X, ages, draws=2)["log_likelihood"]["y"].shape == (1, 2, 60)
     refused(
         "labels must be 0 … 2 for classes=3; y has [24]0 in row 0, and 59 more rows have others",
         fit,
-        Mine(lambda y: y.long()),
+        own(make=lambda y: y.long()),
         (X, ages),
         **QUICK,
     )
     # What is a number a row of a program of responses is none of this.
-    fit(Mine(law=lambda f: dist.Normal(f[..., 0], 1.0)), (X, ages), **QUICK)
+    fit(own(law=lambda f: dist.Normal(f[..., 0], 1.0)), (X, ages), **QUICK)
 
 
 def test_rows_are_one_argument_and_have_a_dimension_of_rows():

@@ -11,8 +11,8 @@ from lexppl.effects import mask_particles, penalty
 from lexppl.inference import Enumerate, NestedIWAE
 from lexppl.inference.contexts import MiniBatch, keep_parameters_local, rows_plate
 from lexppl.inference.training.first_look import nodes_of
-from tests.inference.builders import OneLog, Partial, Taking, quick
 from tests.refusals import refused
+from tests.small_models import OneLog, Partial, Taking, quick
 
 X = torch.randn(8, 2, generator=torch.Generator().manual_seed(0))
 Y = (X[:, 0] > 0).float()

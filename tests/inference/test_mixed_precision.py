@@ -38,9 +38,9 @@ from lexppl.models import (
     with_prior,
 )
 from lexppl.systems import fastshap, invase, l2x, lex, real_x, senn
-from tests.inference import builders
-from tests.inference.builders import quick
+from tests import small_models
 from tests.refusals import refused
+from tests.small_models import quick
 
 BF16 = torch.bfloat16
 UNIT = 2.0**-8
@@ -109,7 +109,7 @@ def test_a_product_is_that_of_torch_autocast_and_the_bias_whole(layer, x):
 
 
 def explainer(selector=BernoulliSelector):
-    return builders.explainer(selector, features=4, outputs=3, hidden=(16, 16))
+    return small_models.explainer(selector, features=4, outputs=3, hidden=(16, 16))
 
 
 def gradients_of(model, precision, objective, rows=(X, Y)):
@@ -124,13 +124,8 @@ def gradients_of(model, precision, objective, rows=(X, Y)):
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(TrainingStep, "run", run)
         with pytest.raises(InterruptedError):
-            fit(
-                model,
-                rows,
-                objective=objective,
-                training=TrainingOptions(precision=precision),
-                **FIT,
-            )
+            training = TrainingOptions(precision=precision)
+            fit(model, rows, objective=objective, training=training, **FIT)
     (one,) = found
     return one.loss, torch.cat([g.flatten() for g in one.learned])
 
@@ -330,7 +325,9 @@ def test_columns_that_bf16_cannot_tell_apart_are_refused():
 def test_a_normal_response_in_its_units():
     """A scale of 0.01 about a mean of 1,000 is met, as biases and likelihoods are float32."""
     y = 1000.0 + X[:, 0]
-    model = builders.explainer(likelihood=NormalLikelihood(), features=4, outputs=1, hidden=(6,))
+    model = small_models.explainer(
+        likelihood=NormalLikelihood(), features=4, outputs=1, hidden=(6,)
+    )
     with torch.no_grad():
         model.predictor.network.layers[-1].bias.fill_(1000.0)
     result = fit(model, (X, y), **FIT, **MIXED)

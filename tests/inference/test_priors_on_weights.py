@@ -11,12 +11,12 @@ from torch import nn
 
 from lexppl import explain
 from lexppl.effects import draw_weights, mask_particles, weights_first
-from lexppl.inference import Enumerate, Linear, NestedIWAE
+from lexppl.inference import Enumerate, NestedIWAE
 from lexppl.inference.objective.program import sample_nodes
 from lexppl.systems import lex
-from tests.inference import builders
-from tests.inference.builders import quick
+from tests import small_models
 from tests.refusals import refused
+from tests.small_models import quick
 
 X = torch.randn(60, 2, generator=torch.Generator().manual_seed(0))
 Y = 1.5 * X[:, 0] + 0.5 * torch.randn(60, generator=torch.Generator().manual_seed(1))
@@ -29,44 +29,17 @@ class Line(PyroModule):
         super().__init__()
         self.slope = PyroModule[nn.Linear](1, 1, bias=False)
         self.slope.weight = PyroSample(dist.Normal(0.0, 1.0).expand([1, 1]).to_event(2))
-        self.unused = nn.Parameter(torch.zeros(()))
-
-    def reset_parameters(self):
-        nn.init.zeros_(self.unused)
 
     def forward(self, x, y=None):
         with pyro.plate("data", len(x), dim=-1), mask_particles():
             pyro.sample("mask", dist.Bernoulli(torch.full((1,), 0.5)).to_event(1))
-            mean = self.slope(x[:, :1])[:, 0] + 0.0 * self.unused
-            pyro.sample("y", dist.Normal(mean, 0.5), obs=y)
-
-
-def posterior():
-    precision = 1.0 + float((X[:, 0] ** 2).sum()) / 0.25
-    return float((X[:, 0] * Y).sum()) / 0.25 / precision, precision**-0.5
-
-
-@pytest.mark.complete(but=1)
-@pytest.mark.parametrize("replicates", [1, 2])
-def test_a_fit_finds_the_posterior_of_a_slope(replicates):
-    model = Line()
-    guide = AutoNormal(pyro.poutine.block(model, hide=["mask"]))
-    options = {"objective": NestedIWAE(1, samples=4), "epochs": 800, "replicates": replicates}
-    rate = Linear(0.05, 0.001, begin=0.3)
-    result = quick(model, (X, Y), guide=guide, learning_rate=rate, **options)
-    mean, sd = posterior()
-    for fitted in result.guides:
-        assert float(fitted.locs.slope.weight.detach()) == pytest.approx(mean, abs=0.3 * sd)
-        assert float(fitted.scales.slope.weight.detach()) == pytest.approx(sd, rel=0.15)
-    assert not model._forward_pre_hooks
-    posterior_draws = explain(result, X, draws=4)
-    assert posterior_draws["predictions"]["y"].shape == (replicates, 4, 60)
+            pyro.sample("y", dist.Normal(self.slope(x[:, :1])[:, 0], 0.5), obs=y)
 
 
 def test_a_guide_set_up_elsewhere_is_refused():
     """Its weights were drawn in the plates, once for each row."""
     with pyro.settings.context(module_local_params=True), torch.no_grad():
-        model = builders.Line()
+        model = small_models.Line()
         guide = AutoNormal(pyro.poutine.block(model, hide=["mask"]))
         guide(X[:2], Y[:2])
     refused("'slope'", quick, model, (X, Y), guide=guide)

@@ -12,8 +12,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from lexppl import fit
 from lexppl.inference import TensorBoardLog, TrainingOptions
 from lexppl.systems import lex
-from tests.inference.builders import SMALL, table
 from tests.refusals import refused
+from tests.small_models import SMALL, table
 
 ROWS, SYSTEM = table(), lex(3, classes=2, penalty=0.02, **SMALL)
 SHORT = {"epochs": 3, "batch_size": 20, "progress": False}
@@ -61,14 +61,8 @@ def test_what_is_not_known_is_left_out(tmp_path):
 
 def test_a_fit_that_is_refused_leaves_no_folder(tmp_path):
     log = TensorBoardLog(tmp_path / "run")
-    refused(
-        "epochs",
-        fit,
-        SYSTEM,
-        ROWS,
-        training=TrainingOptions(callbacks=[log]),
-        **{**SHORT, "epochs": 0},
-    )
+    options = {**SHORT, "epochs": 0, "training": TrainingOptions(callbacks=[log])}
+    refused("epochs", fit, SYSTEM, ROWS, **options)
     assert not (tmp_path / "run").exists()
 
 

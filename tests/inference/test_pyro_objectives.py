@@ -22,9 +22,9 @@ from lexppl.inference.replicates import Replicates
 from lexppl.inference.stages import LossTerm, Stage, TrainingModules
 from lexppl.models import MLP, GaussianImputer
 from tests.gradients.enumeration import threshold
-from tests.inference.builders import quick
 from tests.inference.posterior.mcmc.programs import Marked
 from tests.refusals import refusals, refused
+from tests.small_models import OwnExplainer, quick
 
 X = torch.randn(12, 3, generator=torch.Generator().manual_seed(0))
 Y = (X[:, 0] + X[:, 1] > 0).long()
@@ -47,21 +47,6 @@ class AtTheMean(PyroModule):
 
 class WithoutEnumeration(AtTheMean):
     infer = MappingProxyType({})
-
-
-class Imputed(AtTheMean):
-    """The README's program."""
-
-    def __init__(self):
-        super().__init__()
-        self.imputer = GaussianImputer()
-
-    def forward(self, x, y=None):
-        with pyro.plate("data", len(x), dim=-1), mask_particles():
-            mask = pyro.sample("mask", KSubset(self.selector(x), 2))
-            with imputation_particles():
-                x_imputed = pyro.sample("x_imputed", self.imputer(x, mask))
-                return pyro.sample("y", dist.Categorical(logits=self.predictor(x_imputed)), obs=y)
 
 
 class Covering(nn.Module):
@@ -97,12 +82,12 @@ def test_svi_with_a_guide_of_mask_and_imputation():
     draws = {}
     with torch.random.fork_rng(), pyro.settings.context(module_local_params=True):
         torch.manual_seed(0)
-        model, guide = Imputed(), Covering()
+        model, guide = OwnExplainer(), Covering()
         for name, elbo in (("theirs", Trace_ELBO()), ("ours", NestedIWAE(1))):
             draws[name] = torch.tensor([elbo.loss(model, guide, X, Y) for _ in range(800)])
         optimizer = pyro.optim.Adam({"lr": 1e-3})
         with pyro.settings.context(module_local_params=False):
-            svi = SVI(Imputed(), Covering(), optimizer, Trace_ELBO())
+            svi = SVI(OwnExplainer(), Covering(), optimizer, Trace_ELBO())
             assert all(math.isfinite(svi.step(X, Y)) for _ in range(3))
             pyro.clear_param_store()
     apart = draws["theirs"].mean() - draws["ours"].mean()
@@ -114,7 +99,7 @@ def test_svi_with_a_guide_of_mask_and_imputation():
 @pytest.mark.parametrize(
     ("objective", "model", "guide"),
     [
-        (Trace_ELBO(), Imputed, Covering),
+        (Trace_ELBO(), OwnExplainer, Covering),
         (TraceEnum_ELBO(max_plate_nesting=3), AtTheMean, None),
         (TraceEnum_ELBO(), AtTheMean, None),
     ],
@@ -153,7 +138,7 @@ test_what_gives_no_loss_of_any_batch_is_refused = refusals(
     (RenyiELBO(alpha=0), r"NestedIWAE\(masks=L\).*Trace_ELBO, TraceMeanField_ELBO"),
     (TraceGraph_ELBO(), r"NestedIWAE\(masks=L\).*Trace_ELBO, TraceMeanField_ELBO"),
     (JitTrace_ELBO(), "JitTrace_ELBO is compiled for one batch"),
-    of=lambda objective: quick(Imputed, (X, Y), guide=Covering(), objective=objective),
+    of=lambda objective: quick(OwnExplainer, (X, Y), guide=Covering(), objective=objective),
     error=TypeError,
 )
 
@@ -162,7 +147,7 @@ test_what_gives_no_loss_of_any_batch_is_refused = refusals(
 def test_a_latent_that_no_guide_covers_is_refused(objective):
     """Pyro's own objectives would add its log-prior at the draw."""
     with pytest.raises(ValueError, match="counts the prior of 'mask', which no guide covers"):
-        quick(Imputed, (X, Y), objective=objective)
+        quick(OwnExplainer, (X, Y), objective=objective)
 
 
 def test_enumeration_that_nothing_reads_is_refused():
@@ -204,7 +189,7 @@ def test_an_objective_of_ones_own_follows_the_fit():
             asked.append(self.progress)
             return NestedIWAE(2).differentiable_loss(model, guide, *args, **kwargs)
 
-    result = quick(Imputed(), (X, Y), objective=Scheduled(), epochs=4)
+    result = quick(OwnExplainer(), (X, Y), objective=Scheduled(), epochs=4)
     assert sorted(set(asked)) == [0.0, 0.25, 0.5, 0.75]
     assert result.objective.progress == 1.0
 

@@ -25,9 +25,9 @@ from lexppl.inference import (
 from lexppl.inference.replicates import OutOfPlaceDraws
 from lexppl.models import ConstantImputer, SizePenalty, frozen, mask_particles
 from lexppl.systems import l2x, lex, real_x, xtab
-from tests.inference import builders
-from tests.inference.builders import SMALL
+from tests import small_models
 from tests.refusals import refusals, refused
+from tests.small_models import SMALL
 
 EXACT = NestedIWAE(math.inf, estimator=Enumerate())
 QUIET = {"progress": False, "valid": None, "epochs": 3}
@@ -36,7 +36,7 @@ QUIET = {"progress": False, "valid": None, "epochs": 3}
 def explainer(constant=0.0, penalty=0.0, seed=0, given=None):
     given = None if given is None else frozen(given)
     penalties, imputer = [SizePenalty(penalty)], ConstantImputer(constant)
-    return builders.explainer(imputer=imputer, seed=seed, predictor=given, penalties=penalties)
+    return small_models.explainer(imputer=imputer, seed=seed, predictor=given, penalties=penalties)
 
 
 def data(seed, rows=40):
@@ -46,42 +46,34 @@ def data(seed, rows=40):
 
 def same_models(together, alone):
     for one, other in zip(together, alone, strict=True):
-        builders.same_models(one, other, rtol=1e-4, atol=1e-5)
+        small_models.same_models(one, other, rtol=1e-4, atol=1e-5)
 
 
-def test_numbers_and_constants_are_each_replicates_own():
-    """The exact objective has no draws, so that fits together and alone must end alike."""
-    models = [explainer(-1.0, 0.05), explainer(0.5, 0.2, seed=5), explainer(3.0, 0.0, seed=9)]
+NUMBERS = [explainer(-1.0, 0.05), explainer(0.5, 0.2, seed=5), explainer(3.0, 0.0, seed=9)]
+GIVEN = [explainer(given=small_models.explainer(seed=20 + s).predictor, seed=5 * s) for s in (0, 1)]
+
+
+@pytest.mark.parametrize(
+    ("models", "sets", "other"),
+    [
+        (NUMBERS, None, (explainer(0.5, 0.05, 5), data(0))),
+        ([explainer(), explainer(seed=5)], [data(0), data(1)], (explainer(seed=5), data(0))),
+        (GIVEN, None, (explainer(given=GIVEN[0].predictor, seed=5), data(0))),
+    ],
+    ids=["numbers and constants", "rows", "given predictors"],
+)
+def test_what_differs_is_each_replicates_own(models, sets, other):
+    """The exact objective has no draws, so that fits together and alone must end alike; the second
+    with what is another's ends elsewhere."""
+    held = [(m.penalties[0].weight, float(m.imputer.value)) for m in models]
     options = {**QUIET, "objective": EXACT, "batch_size": 40}
-    together = fit(models, data(0), **options)
-    alone = [fit(model, data(0), **options).model for model in models]
-    same_models(together.models, alone)
-    assert [m.penalties[0].weight for m in together.models] == [0.05, 0.2, 0.0]
-    assert [float(m.imputer.value) for m in together.models] == [-1.0, 0.5, 3.0]
-    # The models that were given are left as they were.
-    assert [m.penalties[0].weight for m in models] == [0.05, 0.2, 0.0]
-    # Without their own numbers the three would end elsewhere.
+    together = fit(models, data(0) if sets is None else ReplicateData(sets), **options).models
+    rows = [data(0)] * len(models) if sets is None else sets
+    same_models(together, [fit(*pair, **options).model for pair in zip(models, rows, strict=True)])
+    for found in (together, models):  # Those that were given are left as they were.
+        assert [(m.penalties[0].weight, float(m.imputer.value)) for m in found] == held
     with pytest.raises(AssertionError):
-        same_models(together.models[1:2], [fit(explainer(0.5, 0.05, 5), data(0), **options).model])
-
-
-def test_rows_are_each_replicates_own():
-    sets = [data(0), data(1)]
-    models = [explainer(seed=0), explainer(seed=5)]
-    options = {**QUIET, "objective": EXACT, "batch_size": 40}
-    together = fit(models, ReplicateData(sets), **options)
-    alone = [fit(m, s, **options).model for m, s in zip(models, sets, strict=True)]
-    same_models(together.models, alone)
-    with pytest.raises(AssertionError):
-        same_models(together.models[1:], [fit(models[1], sets[0], **options).model])
-
-
-def test_given_predictors_are_each_replicates_own():
-    given = [builders.explainer(seed=seed).predictor for seed in (20, 21)]
-    models = [explainer(given=g, seed=s) for g, s in zip(given, (0, 5), strict=True)]
-    options = {**QUIET, "objective": EXACT, "batch_size": 40}
-    together = fit(models, data(0), **options)
-    same_models(together.models, [fit(m, data(0), **options).model for m in models])
+        same_models(together[1:2], [fit(*other, **options).model])
 
 
 @pytest.mark.smoke
@@ -120,8 +112,8 @@ class Branching(PyroModule):
     def __init__(self, way, power=1, seed=0):
         super().__init__()
         self.way, self.power = way, power
-        self.selector = builders.explainer(seed=seed).selector
-        self.predictor = builders.explainer(seed=seed).predictor
+        self.selector = small_models.explainer(seed=seed).selector
+        self.predictor = small_models.explainer(seed=seed).predictor
 
     def moved(self, kept):
         weight = next(self.predictor.parameters())

@@ -53,10 +53,10 @@ from lexppl.models import (
     regime_targets,
 )
 from lexppl.systems import METHODS, system_for
-from tests.inference import builders
-from tests.inference.builders import OneLog, Partial, Point, Taking, WithPrior, quick
-from tests.inference.builders import same_models as same
-from tests.refusals import refused
+from tests import small_models
+from tests.refusals import refusals
+from tests.small_models import OneLog, Partial, Point, Taking, WithPrior, quick
+from tests.small_models import same_models as same
 
 FAILURE = 1e-6
 """Probability that a right program fails one of the tests of chance here."""
@@ -72,7 +72,7 @@ def explainer(k=None, imputer=None, seed=0, cost=0.1):
     selector = BernoulliSelector if k is None else partial(KSubsetSelector, k=k)
     penalties = [SizePenalty(cost)] if k is None else []
     imputer = ConstantImputer(0.2) if imputer is None else imputer
-    return builders.explainer(selector, imputer, seed=seed, penalties=penalties).double()
+    return small_models.explainer(selector, imputer, seed=seed, penalties=penalties).double()
 
 
 def loss_and_gradient(objective, model, guide, rows, weights=None, seed=0, batch_of=None):
@@ -437,34 +437,17 @@ class EnumeratedByPyro(Partial):
 
 
 LOADER = DataLoader(TensorDataset(X, Y), 5)
-WEIGHTS_REFUSED = {
-    "a word": ("bootstrap", "must be 'dirichlet' or weights"),
-    "no numbers": (object(), "must be 'dirichlet' or numbers"),
-    "too few": ([1.0, 2.0], r"must have shape \(5,\).*the shape is \(2,\)"),
-    "negative": ([1, 1, 1, 1, -1], "finite and at least 0"),
-    "NaN": ([1, 1, 1, 1, math.nan], "finite and at least 0"),
-    "zero": ([0] * 5, "must not be all zero"),
-}
 LEFT = {"row_weights": [0, 0, 1, 0, 0], "valid": 0.8, "seed": 1}
 ENUMERATION = {"objective": TraceEnum_ELBO(max_plate_nesting=1)}
-PROGRAMS_REFUSED = {
-    "a loader": (explainer(), {"train": LOADER}, "a loader's have none"),
-    "zero where it is learned from": (
-        explainer(),
-        LEFT,
-        "zero for all rows that are left to train",
-    ),
-    "a factor of all rows": (Partial(3).double(), {}, "'partial' observes the whole batch at once"),
-    "one log": (OneLog(3).double(), {}, "scale of site 'y' differs within its log"),
-    "a subsample": (Taking().double(), {}, "takes 2 of the 5 rows"),
-    "no plate": (Bare(3).double(), {}, "Bare has none"),
-    "no scales": (explainer(), {"objective": Unscaled()}, "Unscaled does not say that it reads"),
-    "Pyro's enumeration": (
-        EnumeratedByPyro(3).double(),
-        ENUMERATION,
-        "TraceEnum_ELBO takes no weight of each row",
-    ),
-}
+BOTH = {"sample_weight": (COUNTS, COUNTS)}
+
+
+def weighted(program, **options):
+    """A fit of a program, or of the small explainer, with drawn weights unless others are given."""
+    model = explainer() if program is None else program.double()
+    usual = {} if "sample_weight" in options else {"row_weights": "dirichlet"}
+    rows = options.pop("train", (X, Y))
+    return learned(rows, model, batch_size=5, **{**usual, **options})
 
 
 def test_a_sample_s_weights_multiply_those_of_the_replicates():
@@ -494,32 +477,30 @@ def test_a_sample_s_weights_beside_drawn_ones_and_rows_of_their_own():
     assert of_each.history.valid.shape == (2, 2)
 
 
-SAMPLES_REFUSED = {
-    "too few": ({"sample_weight": [1.0]}, r"sample_weight must have shape \(5,\)"),
-    "by replicate": ({"sample_weight": [[1.0] * 5] * 2}, r"shape \(5,\).*the shape is \(2, 5\)"),
-    "three": ({"sample_weight": (COUNTS, COUNTS, COUNTS)}, "or a pair"),
-    "negative": ({"sample_weight": [-1, 1, 1, 1, 1]}, "sample_weight must be finite"),
-    "zero": ({"sample_weight": [0] * 5}, "sample_weight must not be all zero"),
-    "valid alone": ({"sample_weight": (None, COUNTS)}, "none of train"),
-    "no valid rows": ({"sample_weight": (COUNTS, COUNTS)}, "there are none"),
-    "no weights of valid": ({"sample_weight": COUNTS, "valid": (X, Y)}, "there are none"),
-    "too few of valid": ({"sample_weight": (COUNTS, [1.0]), "valid": (X, Y)}, "there are 1"),
-    "a loader": ({"sample_weight": COUNTS, "train": LOADER}, "a loader's have none"),
-}
-REFUSED = {
-    **{
-        name: (explainer(), {"row_weights": w}, told) for name, (w, told) in WEIGHTS_REFUSED.items()
-    },
-    **{
-        name: (model, {"row_weights": "dirichlet", **options}, told)
-        for name, (model, options, told) in PROGRAMS_REFUSED.items()
-    },
-    **{f"a sample's weights, {name}": (explainer(), *c) for name, c in SAMPLES_REFUSED.items()},
-}
-
-
-@pytest.mark.parametrize(("model", "options", "words"), REFUSED.values(), ids=REFUSED)
-def test_what_cannot_be_weighted_is_refused(model, options, words):
-    rows = options.get("train", (X, Y))
-    others = {name: value for name, value in options.items() if name != "train"}
-    refused(words, learned, rows, model, error=(ValueError, TypeError), batch_size=5, **others)
+test_what_cannot_be_weighted_is_refused = refusals(
+    (None, {"row_weights": "bootstrap"}, "must be 'dirichlet' or weights"),
+    (None, {"row_weights": object()}, TypeError, "must be 'dirichlet' or numbers"),
+    (None, {"row_weights": [1.0, 2.0]}, r"must have shape \(5,\).*the shape is \(2,\)"),
+    (None, {"row_weights": [1, 1, 1, 1, -1]}, "row_weights must be finite and at least 0"),
+    (None, {"row_weights": [1, 1, 1, 1, math.nan]}, "finite and at least 0"),
+    (None, {"row_weights": [0] * 5}, "row_weights must not be all zero"),
+    (None, {"train": LOADER}, "a loader's have none"),
+    (None, LEFT, "zero for all rows that are left to train"),
+    (Partial(3), {}, "'partial' observes the whole batch at once"),
+    (OneLog(3), {}, "scale of site 'y' differs within its log"),
+    (Taking(), {}, "takes 2 of the 5 rows"),
+    (Bare(3), {}, "Bare has none"),
+    (None, {"objective": Unscaled()}, "Unscaled does not say that it reads"),
+    (EnumeratedByPyro(3), ENUMERATION, "TraceEnum_ELBO takes no weight of each row"),
+    (None, {"sample_weight": [1.0]}, r"sample_weight must have shape \(5,\)"),
+    (None, {"sample_weight": [[1.0] * 5] * 2}, r"shape \(5,\).*the shape is \(2, 5\)"),
+    (None, {"sample_weight": (COUNTS, COUNTS, COUNTS)}, "or a pair"),
+    (None, {"sample_weight": [-1, 1, 1, 1, 1]}, "sample_weight must be finite"),
+    (None, {"sample_weight": [0] * 5}, "sample_weight must not be all zero"),
+    (None, {"sample_weight": (None, COUNTS)}, "none of train"),
+    (None, BOTH, "there are none"),
+    (None, {"sample_weight": COUNTS, "valid": (X, Y)}, "there are none"),
+    (None, {"sample_weight": (COUNTS, [1.0]), "valid": (X, Y)}, "there are 1"),
+    (None, {"sample_weight": COUNTS, "train": LOADER}, "a loader's have none"),
+    of=lambda program, options: weighted(program, **options),
+)

@@ -7,7 +7,6 @@ import pytest
 from torch import nn
 
 from lexppl.inference import NotSettledWarning, settled
-from lexppl.inference.training.diagnostics import Settled
 from lexppl.inference.training.result import History
 from tests.evaluation.fitted_by_hand import result_of as by_hand
 from tests.refusals import refused
@@ -71,8 +70,3 @@ def test_too_few_epochs_cannot_be_judged():
     with pytest.warns(NotSettledWarning, match="too short"):
         assert not settled(result_of(np.ones(12))).settled.any()
     refused("no history", settled, result_of(np.ones((0, 1))))
-
-
-def test_what_was_found_is_a_value():
-    one = np.zeros(1)
-    assert Settled(one, one).settled.all()

@@ -19,7 +19,7 @@ from lexppl.inference.stages import TrainingModules
 from lexppl.inference.training.first_look import runs_alike_plainly
 from lexppl.models import GaussianImputer
 from lexppl.systems import lex
-from tests.inference.builders import SMALL, explainer, table
+from tests.small_models import SMALL, explainer, table
 
 X, Y = table()
 

@@ -14,7 +14,7 @@ from torch.distributions import constraints
 from lexppl.effects import mask_particles
 from lexppl.inference import Linear, NestedIWAE
 from lexppl.models import MLP
-from tests.inference.builders import quick
+from tests.small_models import quick
 
 X = torch.randn(40, 2, generator=torch.Generator().manual_seed(0))
 Y = (X[:, 0] > 0).float()

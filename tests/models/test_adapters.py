@@ -32,7 +32,7 @@ TWO = (ARRAY[:, 1] > 0).astype(int)
 THREE = TWO + (ARRAY[:, 1] > 1)
 RESPONSE = 2 * ARRAY[:, 1]
 QUICK = {"epochs": 15, "batch_size": 100, "learning_rate": 2e-2, "random_state": 0, "k": 1}
-LABELS = pytest.mark.parametrize("labels", [TWO, THREE], ids=["two", "three"])
+RESPONSES = {"two": TWO, "three": THREE, "response": RESPONSE}
 
 
 def explains_the_second_column(model, **options):
@@ -45,57 +45,43 @@ def explains_the_second_column(model, **options):
     assert (explainer.calls_.rows, explainer.calls_.calls) == (300, 1)
 
 
-def two_columns(given):
-    return given if given.ndim == 2 else np.stack([1 - given, given], 1)
-
-
-@LABELS
-def test_lightgbm(labels):
+def by_lightgbm(y, kind):
     lightgbm = pytest.importorskip("lightgbm")
-    classes = len(set(labels))
-    more = {"objective": "multiclass", "num_class": 3} if classes == 3 else {"objective": "binary"}
-    given = lightgbm.train({**more, "verbose": -1}, lightgbm.Dataset(ARRAY, labels), 5)
-    np.testing.assert_allclose(black_box(given).targets(ROWS), two_columns(given.predict(ARRAY)))
-    if classes == 2:
-        explains_the_second_column(given)
-    response = lightgbm.train({"verbose": -1}, lightgbm.Dataset(ARRAY, RESPONSE), 5)
-    np.testing.assert_allclose(black_box(response).targets(ROWS), response.predict(ARRAY))
+    objective = {"two": "binary", "three": "multiclass", "response": "regression"}[kind]
+    options = {"objective": objective, "verbose": -1, "num_class": 3 if kind == "three" else 1}
+    given = lightgbm.train(options, lightgbm.Dataset(ARRAY, y), 5)
+    return given, given.predict(ARRAY)
 
 
-@LABELS
-def test_xgboost(labels):
+def by_xgboost(y, kind):
     xgboost = pytest.importorskip("xgboost")
-    more = {"objective": "binary:logistic"}
-    if labels is THREE:
-        more = {"objective": "multi:softprob", "num_class": 3}
-    rows = xgboost.DMatrix(ARRAY, labels)
-    given = xgboost.train(more, rows, 5)
-    said = black_box(given).targets(ROWS)
-    np.testing.assert_allclose(said, two_columns(given.predict(rows)), atol=1e-6)
-    if labels is TWO:
-        explains_the_second_column(given)
-    response = xgboost.train({}, xgboost.DMatrix(ARRAY, RESPONSE), 5)
-    np.testing.assert_allclose(black_box(response).targets(ROWS), response.predict(rows))
+    rows, options = xgboost.DMatrix(ARRAY, y), {}
+    if kind != "response":
+        options = {"objective": "binary:logistic" if kind == "two" else "multi:softprob"}
+    given = xgboost.train(options | {"num_class": 3} if kind == "three" else options, rows, 5)
+    return given, given.predict(rows)
 
 
-@LABELS
-def test_catboost(labels):
+def by_catboost(y, kind):
     catboost = pytest.importorskip("catboost")
     quiet = {"iterations": 20, "verbose": 0, "allow_writing_files": False, "thread_count": 1}
-    loss = "Logloss" if labels is TWO else "MultiClass"
-    given = catboost.CatBoost({**quiet, "loss_function": loss}).fit(ARRAY, labels)
-    expected = given.predict(ARRAY, prediction_type="Probability")
-    np.testing.assert_allclose(black_box(given).targets(ROWS), expected)
-    if labels is TWO:
+    loss = {"two": "Logloss", "three": "MultiClass", "response": "RMSE"}[kind]
+    given = catboost.CatBoost({**quiet, "loss_function": loss}).fit(ARRAY, y)
+    return given, given.predict(ARRAY, *() if kind == "response" else ("Probability",))
+
+
+@pytest.mark.parametrize("kind", RESPONSES)
+@pytest.mark.parametrize("trained", [by_lightgbm, by_xgboost, by_catboost])
+def test_boosters(trained, kind):
+    given, said = trained(RESPONSES[kind], kind)
+    expected = np.stack([1 - said, said], 1) if kind == "two" and said.ndim == 1 else said
+    np.testing.assert_allclose(black_box(given).targets(ROWS), expected, atol=1e-6)
+    if kind == "two":
         explains_the_second_column(given)
-        named = catboost.CatBoost({**quiet, "loss_function": loss}).fit(
-            ARRAY, np.array(["n", "y"])[labels]
-        )
-        np.testing.assert_allclose(
-            black_box(named, classes=["y", "n"]).targets(ROWS), expected[:, ::-1]
-        )
-    response = catboost.CatBoost(quiet).fit(ARRAY, RESPONSE)
-    np.testing.assert_allclose(black_box(response).targets(ROWS), response.predict(ARRAY))
+    if kind == "two" and trained is by_catboost:
+        named, _ = trained(np.array(["n", "y"])[TWO], kind)
+        found = black_box(named, classes=["y", "n"]).targets(ROWS)
+        np.testing.assert_allclose(found, expected[:, ::-1])
 
 
 def test_boosters_of_a_frame_read_its_columns_by_name():
@@ -219,10 +205,14 @@ def test_a_module_without_parameters_has_float64_rows():
         np.testing.assert_allclose(box.targets(x) - 1e9, ARRAY[:, :2].sum(1), atol=1e-6)
 
 
-def saved_onnx(model, folder, options=None):
+def saved_onnx(model, folder, kinds=(), zipmap=True):
+    """An ONNX model of scikit-learn's, by the types of its columns or of one array."""
     converter = pytest.importorskip("skl2onnx")
     pytest.importorskip("onnxruntime")
-    made = converter.to_onnx(model, ARRAY[:1].astype(np.float32), options=options)
+    columns = [(n, getattr(converter.common.data_types, k)([None, 1])) for n, k in kinds]
+    rows = None if columns else ARRAY[:1].astype(np.float32)
+    options = {id(model): {"zipmap": zipmap}} if hasattr(model, "classes_") else None
+    made = converter.to_onnx(model, rows, initial_types=columns or None, options=options)
     path = folder / "model.onnx"
     path.write_bytes(made.SerializeToString())
     return made, path
@@ -231,7 +221,7 @@ def saved_onnx(model, folder, options=None):
 @pytest.mark.parametrize("zipmap", [True, False])
 def test_onnx_of_scikit_learn(tmp_path, zipmap):
     model = LogisticRegression().fit(ARRAY, TWO)
-    made, path = saved_onnx(model, tmp_path, {id(model): {"zipmap": zipmap}})
+    made, path = saved_onnx(model, tmp_path, zipmap=zipmap)
     import onnxruntime
 
     expected = model.predict_proba(ARRAY)
@@ -256,27 +246,18 @@ def test_onnx_of_labels_in_words_has_their_order(tmp_path):
 
 
 def test_onnx_of_several_inputs_of_words(tmp_path):
-    converter = pytest.importorskip("skl2onnx")
-    pytest.importorskip("onnxruntime")
-    from skl2onnx.common.data_types import FloatTensorType, StringTensorType
-
     frame = pd.DataFrame({"ward": DRAW.choice(["x", "y"], 300), "dose": ARRAY[:, 1]})
     columns = make_column_transformer((OneHotEncoder(), ["ward"]), (StandardScaler(), ["dose"]))
     model = make_pipeline(columns, LogisticRegression()).fit(frame, TWO)
-    kinds = [("ward", StringTensorType([None, 1])), ("dose", FloatTensorType([None, 1]))]
-    path = tmp_path / "model.onnx"
-    path.write_bytes(converter.to_onnx(model, initial_types=kinds).SerializeToString())
+    kinds = [("ward", "StringTensorType"), ("dose", "FloatTensorType")]
+    _, path = saved_onnx(model, tmp_path, kinds)
     explainer = ExplainerClassifier("l2x", model=path, **QUICK).fit(frame[["dose", "ward"]], TWO)
     assert explainer.entry_names_[explainer.feature_importances_.argmax()] == "dose"
 
 
 @pytest.mark.parametrize("zipmap", [True, False])
-def test_onnx_of_words_is_sent_the_rows_of_the_user_alone(zipmap):
+def test_onnx_of_words_is_sent_the_rows_of_the_user_alone(tmp_path, zipmap):
     """Words, whole numbers, booleans and numbers; a row of any other word fails the model."""
-    converter = pytest.importorskip("skl2onnx")
-    pytest.importorskip("onnxruntime")
-    from skl2onnx.common import data_types as kinds
-
     frame = pd.DataFrame(
         {
             "dose": ARRAY[:, 1],
@@ -291,15 +272,9 @@ def test_onnx_of_words_is_sent_the_rows_of_the_user_alone(zipmap):
     columns = make_column_transformer((OneHotEncoder(), words), ("passthrough", numbers))
     y = np.where((frame.dose > 0) ^ (frame.code == 10), "yes", "no")
     model = make_pipeline(columns, LogisticRegression()).fit(as_words, y)
-    initial = [
-        ("dose", kinds.FloatTensorType([None, 1])),
-        ("ward", kinds.StringTensorType([None, 1])),
-        ("code", kinds.StringTensorType([None, 1])),
-        ("visits", kinds.Int64TensorType([None, 1])),
-        ("smokes", kinds.BooleanTensorType([None, 1])),
-    ]
-    options = {id(model): {"zipmap": zipmap}}
-    made = converter.to_onnx(model, initial_types=initial, options=options)
+    names = ["dose", "ward", "code", "visits", "smokes"]
+    kinds = [f"{kind}TensorType" for kind in ("Float", "String", "String", "Int64", "Boolean")]
+    made, _ = saved_onnx(model, tmp_path, zip(names, kinds, strict=True), zipmap)
     expected = model.predict_proba(as_words)
     for table in (frame, frame[["code", "smokes", "dose", "visits", "ward"]]):
         box, x = box_of_table(made, table, classes=["no", "yes"])
@@ -321,44 +296,39 @@ def test_onnx_names_its_labels_in_what_it_returns(tmp_path, labels):
         np.testing.assert_allclose(found, expected[:, order], atol=1e-5)
 
 
-@pytest.mark.parametrize("batch", [1, 4, 7, None])
-def test_onnx_of_a_fixed_batch(batch):
+def graph_of(operator, kind, second, returns, batch, width, **options):
+    """An ONNX model of one operator on x and another array."""
     onnx = pytest.importorskip("onnx")
     pytest.importorskip("onnxruntime")
-    kind = onnx.TensorProto.DOUBLE
-    node = onnx.helper.make_node("ReduceSum", ["x"], ["logits"], keepdims=0, noop_with_empty_axes=0)
-    axes = onnx.helper.make_tensor("axes", onnx.TensorProto.INT64, [1], [1])
-    node.input.append("axes")
+    helper, kind = onnx.helper, getattr(onnx.TensorProto, kind)
+    node = helper.make_node(operator, ["x", "second"], [returns], **options)
     ends = [
-        onnx.helper.make_tensor_value_info("x", kind, [batch, 3]),
-        onnx.helper.make_tensor_value_info("logits", kind, [batch]),
+        [helper.make_tensor_value_info(name, kind, [batch, *size])]
+        for name, size in (("x", [3]), (returns, width))
     ]
-    graph = onnx.helper.make_graph([node], "g", ends[:1], ends[1:], [axes])
-    opset = [onnx.helper.make_opsetid("", 13)]
-    made = onnx.helper.make_model(graph, opset_imports=opset, ir_version=8)
+    graph = helper.make_graph([node], "g", *ends, [onnx.numpy_helper.from_array(second, "second")])
+    opset = [helper.make_opsetid("", 13)]
+    return helper.make_model(graph, opset_imports=opset, ir_version=8)
+
+
+@pytest.mark.parametrize("batch", [1, 4, 7, None])
+def test_onnx_of_a_fixed_batch(batch):
+    options = {"keepdims": 0, "noop_with_empty_axes": 0}
+    made = graph_of("ReduceSum", "DOUBLE", np.array([1]), "logits", batch, [], **options)
     for rows in (1, 3, 8, 300):
         said = black_box(made, output="logits").targets(ROWS[:rows])
         torch.testing.assert_close(said[:, 1], ROWS[:rows].sum(1).sigmoid())
 
 
 def test_onnx_that_does_not_say_what_it_returns(tmp_path):
-    onnx = pytest.importorskip("onnx")
-    pytest.importorskip("onnxruntime")
-    kind = onnx.TensorProto.FLOAT
-    node = onnx.helper.make_node("Gemm", ["x", "w"], ["y"])
-    weights = onnx.helper.make_tensor("w", kind, [3, 2], np.float32([-1, 1, -2, 2, 0, 0]))
-    ends = [
-        onnx.helper.make_tensor_value_info(name, kind, [1, width])
-        for name, width in (("x", 3), ("y", 2))
-    ]
-    graph = onnx.helper.make_graph([node], "g", ends[:1], ends[1:], [weights])
-    opset = [onnx.helper.make_opsetid("", 13)]
-    made = onnx.helper.make_model(graph, opset_imports=opset, ir_version=8)
+    weights = np.float32([[-1, 1], [-2, 2], [0, 0]])
+    made = graph_of("Gemm", "FLOAT", weights, "y", 1, [2])
     refused(r"say what ModelProto returns \(y\): output='logits'", black_box, made)
     # Its batch is of one row, and it gets each on its own.
     said = black_box(made, output="logits").targets(ROWS)
-    logits = ARRAY @ np.array([[-1.0, 1], [-2, 2], [0, 0]])
-    torch.testing.assert_close(said, torch.from_numpy(logits).softmax(1), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(
+        said, torch.from_numpy(ARRAY @ weights).softmax(1), atol=1e-5, rtol=1e-5
+    )
     (tmp_path / "none.onnx").write_text("hello")
     with pytest.raises(ValueError, match=r"^none.onnx is no ONNX model that onnxruntime reads: "):
         black_box(tmp_path / "none.onnx")
@@ -499,10 +469,6 @@ def test_an_explainer_of_a_model_that_reads_capitals():
     found = box.targets(test.texts)
     np.testing.assert_allclose(found, model.predict_proba(list(test.texts)), atol=1e-6)
     assert set(found.argmax(1).tolist()) == {0, 1}
-    result = fit(
-        lex(texts(len(data.vocabulary), data.length), classes=2, k=1),
-        (train.x, box.targets(train.texts)),
-        epochs=1,
-        progress=False,
-    )
+    system = lex(texts(len(data.vocabulary), data.length), classes=2, k=1)
+    result = fit(system, (train.x, box.targets(train.texts)), epochs=1, progress=False)
     assert mask_means(explain(result, test.x[:4], draws=0)).shape == (1, 4, 3)

@@ -169,18 +169,14 @@ def constant(value):
 
 
 test_bad_outputs_are_refused = refusals(
-    (constant([0.5, np.nan]), ValueError, "named must give finite values; 50 of its 100"),
-    (constant(np.ma.masked_less([0.2, 0.8], 0.5)), ValueError, "50 of its 100"),
-    (constant([1.5, -0.5]), ValueError, r"in \[0, 1\]; it gave -0.5 to 1.5"),
-    (
-        constant([0.5, 0.6]),
-        ValueError,
-        "sum to 1 in each row, of one output; they sum to 1.1 to 1.1",
-    ),
-    (constant([[0.5, 0.5]]), ValueError, r"\(N, C\) or \(N,\); it gave \(50, 1, 2\)"),
-    (constant([0.2, 0.3, 0.5]), ValueError, r"shape \(50, 2\); the shape is \(50, 3\)"),
-    (lambda a: a[:-1, :2], ValueError, r"shape \(50, 2\); the shape is \(49, 2\)"),
-    (lambda a: np.float64(1.0), ValueError, r"it gave \(\)"),
+    (constant([0.5, np.nan]), "named must give finite values; 50 of its 100"),
+    (constant(np.ma.masked_less([0.2, 0.8], 0.5)), "50 of its 100"),
+    (constant([1.5, -0.5]), r"in \[0, 1\]; it gave -0.5 to 1.5"),
+    (constant([0.5, 0.6]), "sum to 1 in each row, of one output; they sum to 1.1 to 1.1"),
+    (constant([[0.5, 0.5]]), r"\(N, C\) or \(N,\); it gave \(50, 1, 2\)"),
+    (constant([0.2, 0.3, 0.5]), r"shape \(50, 2\); the shape is \(50, 3\)"),
+    (lambda a: a[:-1, :2], r"shape \(50, 2\); the shape is \(49, 2\)"),
+    (lambda a: np.float64(1.0), r"it gave \(\)"),
     (lambda a: ["yes"] * len(a), TypeError, "an array of numbers; it gave list"),
     of=lambda function: black_box(function, classes=2).targets(ROWS),
 )
@@ -196,18 +192,13 @@ def test_classes_that_change_between_batches_are_refused():
         black_box(changing, batch_size=8).targets(ROWS)
 
 
-@pytest.mark.parametrize(
-    ("x", "error", "words"),
-    [
-        (ARRAY, TypeError, "x must be a torch.Tensor; it is a ndarray"),
-        (ROWS[:0], ValueError, r"none of them 0; the shape is \(0, 3\)"),
-        (ROWS[0], ValueError, r"\(N, \*event\), none of them 0; the shape is \(3,\)"),
-        (ROWS / 0, ValueError, "x must be finite"),
-    ],
+test_bad_rows_are_refused = refusals(
+    (ARRAY, TypeError, "x must be a torch.Tensor; it is a ndarray"),
+    (ROWS[:0], r"none of them 0; the shape is \(0, 3\)"),
+    (ROWS[0], r"\(N, \*event\), none of them 0; the shape is \(3,\)"),
+    (ROWS / 0, "x must be finite"),
+    of=lambda x: black_box(LogisticRegression().fit(ARRAY, CLASS)).targets(x),
 )
-def test_bad_rows_are_refused(x, error, words):
-    box = black_box(LogisticRegression().fit(ARRAY, CLASS))
-    refused(words, box.targets, x, error=error)
 
 
 PREDICTOR = Predictor(MLP(3, 2, (4,), seed=0), CategoricalLikelihood())
@@ -216,21 +207,21 @@ FITTED = LogisticRegression().fit(ARRAY, CLASS)
 
 test_bad_arguments_are_refused = refusals(
     (3.0, {}, TypeError, "it is float"),
-    (nn.Linear(3, 2), {}, ValueError, "say what Linear returns: output='logits'"),
-    (nn.Linear(3, 2), {"output": "odds"}, ValueError, "it is 'odds'"),
-    (nn.Linear(3, 2), {"output": "response", "task": "classification"}, ValueError, "means"),
-    (PREDICTOR, {"output": "logits"}, ValueError, "has a likelihood"),
-    (PREDICTOR, {"task": "regression"}, ValueError, "Predictor is for classification"),
-    (FITTED, {"output": "logits"}, ValueError, "called by predict_proba"),
-    (FITTED, {"task": "regression"}, ValueError, "is for classification"),
-    (FITTED, {"task": "ranking"}, ValueError, "task must be one of"),
-    (FITTED, {"classes": 2}, ValueError, r"must have labels 0 to 1; it has \[0, 1, 2\]"),
-    (FITTED, {"classes": 1}, ValueError, "classes must be a whole number of at least 2"),
-    (FITTED, {"classes": "abc"}, ValueError, "a number or several"),
-    (FITTED, {"classes": ("a", "a")}, ValueError, "several different labels"),
-    (FITTED, {"classes": ("2", "1", "0")}, ValueError, "the two disagree"),
-    (LinearRegression().fit(ARRAY, CLASS), {"classes": 2}, ValueError, "have no classes"),
-    (SVC().fit(ARRAY, CLASS), {}, ValueError, "SVC has no predict_proba"),
+    (nn.Linear(3, 2), {}, "say what Linear returns: output='logits'"),
+    (nn.Linear(3, 2), {"output": "odds"}, "it is 'odds'"),
+    (nn.Linear(3, 2), {"output": "response", "task": "classification"}, "means"),
+    (PREDICTOR, {"output": "logits"}, "has a likelihood"),
+    (PREDICTOR, {"task": "regression"}, "Predictor is for classification"),
+    (FITTED, {"output": "logits"}, "called by predict_proba"),
+    (FITTED, {"task": "regression"}, "is for classification"),
+    (FITTED, {"task": "ranking"}, "task must be one of"),
+    (FITTED, {"classes": 2}, r"must have labels 0 to 1; it has \[0, 1, 2\]"),
+    (FITTED, {"classes": 1}, "classes must be a whole number of at least 2"),
+    (FITTED, {"classes": "abc"}, "a number or several"),
+    (FITTED, {"classes": ("a", "a")}, "several different labels"),
+    (FITTED, {"classes": ("2", "1", "0")}, "the two disagree"),
+    (LinearRegression().fit(ARRAY, CLASS), {"classes": 2}, "have no classes"),
+    (SVC().fit(ARRAY, CLASS), {}, "SVC has no predict_proba"),
     of=lambda model, options: black_box(model, **options),
 )
 

@@ -1,6 +1,7 @@
 """Masks in runs, in a program: what it learns, anneals, explains and keeps."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -10,16 +11,9 @@ from lexppl.distributions import ChainMask
 from lexppl.inference import Enumerate, LeaveOneOut, NestedIWAE, fit
 from lexppl.inference.contexts import keep_parameters_local, program_settings
 from lexppl.inference.objective.objective import Linear
-from lexppl.models import (
-    LEX,
-    MLP,
-    CategoricalLikelihood,
-    ChainSelector,
-    ConstantImputer,
-    Predictor,
-    SizePenalty,
-)
+from lexppl.models import LEX, ChainSelector, SizePenalty
 from lexppl.models.missing import ObservedSelector
+from tests.small_models import explainer
 
 G = 6
 
@@ -33,12 +27,8 @@ def series(rows: int = 300) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def model(**options) -> LEX:
-    return LEX(
-        ChainSelector(MLP(G, G, (8,), seed=0), **options),
-        ConstantImputer(),
-        Predictor(MLP(G, 2, (8,), seed=1), CategoricalLikelihood()),
-        penalties=[SizePenalty(0.05)],
-    )
+    selector = partial(ChainSelector, **options)
+    return explainer(selector, features=G, hidden=(8,), penalties=[SizePenalty(0.05)])
 
 
 def fitted(program: LEX, **options):

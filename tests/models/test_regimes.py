@@ -8,18 +8,12 @@ import torch
 from sklearn.linear_model import LogisticRegression
 from torch import nn
 
-from lexppl.inference import Enumerate, NestedIWAE, fit
-from lexppl.models import (
-    LEX,
-    MLP,
-    BernoulliSelector,
-    CategoricalLikelihood,
-    ConstantImputer,
-    Predictor,
-)
+from lexppl.inference import Enumerate, NestedIWAE
+from lexppl.models import CategoricalLikelihood, Predictor
 from lexppl.models.black_box import black_box
 from lexppl.models.regimes import Frozen, Regime, frozen, regime_targets
 from tests.refusals import refusals
+from tests.small_models import explainer, quick
 
 X = torch.randn(60, 3, generator=torch.Generator().manual_seed(0))
 Y = (X[:, 0] > 0).long()
@@ -73,9 +67,7 @@ def test_surrogate_post_hoc_observes_the_black_box():
 
 
 def test_the_expectation_over_labels_is_exact():
-    model = LEX(
-        BernoulliSelector(MLP(3, 3, (4,), seed=0)), ConstantImputer(), predictor().eval()
-    ).double()
+    model = explainer(predictor=predictor().eval()).double()
     exact = NestedIWAE(1, estimator=Enumerate())
     x = X.double()
     targets = regime_targets("surrogate post-hoc", x, black_box=FITTED)
@@ -137,19 +129,8 @@ def test_a_frozen_module_has_what_the_module_has_and_can_be_copied():
 
 
 def fitted_with(part, replicates):
-    def build():
-        return LEX(BernoulliSelector(MLP(3, 3, (4,))), ConstantImputer(), part)
-
-    return fit(
-        build,
-        (X, Y),
-        objective=NestedIWAE(2),
-        epochs=2,
-        batch_size=20,
-        learning_rate=0.1,
-        replicates=replicates,
-        progress=False,
-    )
+    options = {"epochs": 2, "batch_size": 20, "learning_rate": 0.1, "replicates": replicates}
+    return quick(lambda: explainer(seed=None, predictor=part), (X, Y), **options)
 
 
 @pytest.mark.smoke

@@ -2,13 +2,10 @@
 
 The reference runs the program's statements on all joint values of its latents at once, without
 Pyro's handlers and without the library's lists: `log p(z)`, what else is observed and `log p(y)`.
-From the repository's root, `python -m tests.programs.posterior_check 18` prints a table of what
-came of 18 programs of each kind, and ends with those that are not as their kind requires.
 """
 
 import itertools
 import math
-import sys
 import warnings
 import zlib
 from collections import Counter
@@ -293,23 +290,6 @@ def survey(
         if lacks is not None:
             lacking.append(f"seed {seed}: {lacks}")
     return outcomes, by_entry, lacking
-
-
-def table(count: int) -> Iterator[str]:
-    """Lines on so many programs of each kind: outcomes in numbers, refusals by entry in shares."""
-    total: Counter = Counter()
-    complaints = []
-    yield f"| kind | {' | '.join(ORDER)} | refused, by entry |"
-    yield "|" + "---|" * (len(ORDER) + 2)
-    for name in KINDS:
-        outcomes, by_entry, lacking = survey(name, range(count))
-        complaints += [f"{name}, {complaint}" for complaint in lacking]
-        total += outcomes
-        shares = {e: (c["refused"] + c["unnamed"]) / count for e, c in by_entry.items()}
-        said = ", ".join(f"{e} {share:.0%}" for e, share in shares.items() if share)
-        yield f"| {name} | {' | '.join(str(outcomes[o]) for o in ORDER)} | {said} |"
-    yield f"| all | {' | '.join(str(total[o]) for o in ORDER)} | |"
-    yield from complaints
 
 
 # The entries
@@ -606,8 +586,3 @@ CHECKS: dict[str, Callable[[PosteriorProgram, Reference | None], str | None]] = 
     LOSS: _loss, EVIDENCE: _evidence, GIVEN_X: _given_x, GIVEN_Y: _given_y, LOO: _loo,
     TABLE: _table,
 }  # fmt: skip
-
-if __name__ == "__main__":
-    for line in table(int(sys.argv[1])):
-        sys.stdout.write(f"{line}\n")
-        sys.stdout.flush()

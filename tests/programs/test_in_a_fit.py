@@ -20,12 +20,8 @@ from torch import nn
 
 from lexppl import explain, load, save
 from lexppl.distributions import TopKMask
-from lexppl.effects import imputation_particles, mask_particles
-from lexppl.evaluation import (
-    log_marginal_likelihood,
-    predictive,
-    predictive_log_likelihood,
-)
+from lexppl.effects import mask_particles
+from lexppl.evaluation import log_marginal_likelihood, predictive, predictive_log_likelihood
 from lexppl.inference import (
     MCMC,
     REBAR,
@@ -193,19 +189,6 @@ def test_its_rows_have_no_likelihood_of_their_own():
     refused("observes all rows together", predictive_log_likelihood, result, ROWS, TIMES)
 
 
-def test_rows_in_one_log_are_drawn_together():
-    """mask_particles() first: one weight for all rows, which used to give every row the first's."""
-
-    class OneLog(Explainer):
-        def forward(self, x, y=None):
-            with mask_particles(), pyro.plate("data", len(x), dim=-1):
-                self.respond(pyro.sample("mask", self.law(x)), x, y)
-
-    result = fit(OneLog, (X, Y), objective=NestedIWAE(1, samples=2), **QUICK)
-    masks = np.asarray(explain(result, X, Y, draws=20)["posterior"]["mask"].values)[0]
-    assert not all(np.array_equal(masks[:, row], masks[:, 0]) for row in range(1, len(X)))
-
-
 def test_masks_of_groups_are_not_taken_for_rows():
     class Grouped(Explainer):
         def forward(self, x, y=None):
@@ -219,18 +202,6 @@ def test_masks_of_groups_are_not_taken_for_rows():
     average = NestedIWAE(1, samples=2, estimator=LeaveOneOut())
     posterior = explain(fit(Grouped, (X, Y), objective=average, **QUICK), X, draws=2)
     assert posterior["predictions"]["mask"].dims == ("chain", "draw", "groups", "feature")
-
-
-def test_imputations_are_drawn_inside_as_ever():
-    class Imputed(Explainer):
-        def respond(self, mask, x, y):
-            with imputation_particles():
-                noise = pyro.sample("noise", dist.Normal(torch.zeros(3), 1.0).to_event(1))
-                logits = self.logits(mask * x + (1 - mask) * noise)
-                pyro.sample("y", dist.Bernoulli(logits=logits), obs=y)
-
-    result = fit(Imputed, (X, Y), objective=NestedIWAE(2, 2), **QUICK)
-    assert explain(result, X, Y, draws=3)["log_likelihood"]["y"].shape == (1, 3, 40)
 
 
 # Responses that are not one site of a row's plate
@@ -286,19 +257,26 @@ def log_likelihoods(model, masks, x, y):
     return torch.stack(every)
 
 
+MASKS = torch.cartesian_prod(*[torch.tensor([0.0, 1.0])] * G)
+
+
+def listed(model, x, y, likelihood):
+    """An explanation by all masks; evidence and p(z | x, y) are those of `log p(y | x, z)`."""
+    keep_parameters_local(model)
+    with torch.no_grad():
+        log_p = model.law(x).log_prob(MASKS[:, None]) + likelihood()
+    posterior = explain(model, x, y, draws=4, proposals=math.inf)
+    found, mean = posterior["sample_stats"], torch.einsum("zb,zg->bg", log_p.softmax(0), MASKS)
+    np.testing.assert_allclose(found["log_evidence"].values[0], log_p.logsumexp(0), atol=1e-5)
+    np.testing.assert_allclose(found["selection_probability_given_y"].values[0], mean, atol=1e-5)
+    return posterior
+
+
 @pytest.mark.parametrize("program", [TwoResponses, Censored, Repeated])
 def test_rows_have_a_likelihood_of_all_that_they_observe(program):
     model, x = program(), ROWS.repeat(2, 1)[:, [0, 1, 0]]
     y = torch.tensor([[0.7, 1.0], [2.0, 0.0], [1.1, 3.0]]).repeat(2, 1)
-    masks = torch.cartesian_prod(*[torch.tensor([0.0, 1.0])] * 3)
-    keep_parameters_local(model)
-    with torch.no_grad():
-        prior = model.law(x).log_prob(masks[:, None])
-        log_p = prior + log_likelihoods(model, masks, x, y)
-    posterior = explain(model, x, y, draws=4, proposals=math.inf)
-    found, mean = posterior["sample_stats"], torch.einsum("zb,zg->bg", log_p.softmax(0), masks)
-    np.testing.assert_allclose(found["log_evidence"].values[0], log_p.logsumexp(0), atol=1e-5)
-    np.testing.assert_allclose(found["selection_probability_given_y"].values[0], mean, atol=1e-5)
+    posterior = listed(model, x, y, lambda: log_likelihoods(model, MASKS, x, y))
     assert posterior["log_likelihood"]["y"].shape == (1, 4, 6)
     assert "y" not in posterior["predictions"] and "y" not in explain(model, x)["predictions"]
 
@@ -518,16 +496,12 @@ def test_a_response_that_a_program_makes_of_y(program):
     known = torch.tensor([True, False, True, True, True, False])
     weighs = program is WithWeights
     y = torch.stack([Y[:6], 0.5 + Y[:6]], -1) if weighs else torch.where(known, Y[:6], -1.0)
-    masks = torch.cartesian_prod(*[torch.tensor([0.0, 1.0])] * G)
-    keep_parameters_local(model)
-    with torch.no_grad():
-        prior = model.law(x).log_prob(masks[:, None])
-        likelihood = dist.Bernoulli(logits=model.logits(x * masks[:, None])).log_prob(Y[:6])
-    log_p = prior + (likelihood if weighs else torch.where(known, likelihood, 0.0))
-    posterior = explain(model, x, y, draws=4, proposals=math.inf)
-    found, mean = posterior["sample_stats"], torch.einsum("zb,zg->bg", log_p.softmax(0), masks)
-    np.testing.assert_allclose(found["log_evidence"].values[0], log_p.logsumexp(0), atol=1e-5)
-    np.testing.assert_allclose(found["selection_probability_given_y"].values[0], mean, atol=1e-5)
+
+    def likelihood():
+        value = dist.Bernoulli(logits=model.logits(x * MASKS[:, None])).log_prob(Y[:6])
+        return value if weighs else torch.where(known, value, 0.0)
+
+    posterior = listed(model, x, y, likelihood)
     assert np.array_equal(posterior["observed_data"]["y"].values, y)
     wrong = y + 3.0
     refused(r"labels must be|y has labels|y holds probabilities", explain, model, x, wrong, draws=4)

@@ -10,7 +10,7 @@ import torch
 from numpy.polynomial.hermite import hermgauss
 
 from lexppl.effects import mask_particles
-from lexppl.inference import DisARM, Enumerate, LeaveOneOut, NestedIWAE, Pathwise
+from lexppl.inference import DisARM, Enumerate, LeaveOneOut, NestedIWAE
 from tests.gradients.enumeration import threshold
 from tests.programs.enumeration import (
     Case,
@@ -185,23 +185,3 @@ def test_an_estimator_outside_is_refused():
 
     with pytest.raises(ValueError, match=r"'k' is outside mask_particles.*leave the estimator out"):
         value_and_gradient(case(size, guide), NestedIWAE(2))
-
-
-@pytest.mark.complete
-def test_reparameterised_masks_need_no_score():
-    """A normal mask under Pathwise, its noise forced: the exact gradient of the program itself."""
-
-    def model(p):
-        with rows(), mask_particles():
-            z = pyro.sample("mask", dist.Normal(p["a"] * X, 0.5).to_event(1))
-            respond(p, (p["w"] * z).sum(-1))
-
-    one = case(model, None)
-    draws = drawn(one, NestedIWAE(1, estimator=Pathwise()), 2000)
-    leaves = {n: v.clone().requires_grad_() for n, v in one.parameters.items()}
-    nodes, weights = (torch.as_tensor(v) for v in hermgauss(30))
-    mean = (leaves["w"] * leaves["a"] * X).sum(-1, keepdim=True) + 0.4 * X[:, 1:]
-    effect = mean + 0.5 * leaves["w"].norm() * math.sqrt(2) * nodes
-    log_y = dist.Bernoulli(logits=effect).log_prob(Y.unsqueeze(-1).expand(effect.shape))
-    total = (log_y * weights).sum() / math.sqrt(math.pi)
-    assert largest_z(draws, (total.detach(), gradients_of(total, leaves))) < threshold(5)

@@ -26,8 +26,7 @@ from tests.programs.posterior_programs import KINDS, PosteriorProgram
 
 DEFAULT, COMPLETE = 15, 23
 """Programs of each kind in the default tier, of which each is judged by half of the entries, and
-further ones, by all, in the complete tier. A table of
-6,000 is printed by `python -m tests.programs.posterior_check 180`, in half an hour of a core."""
+further ones, by all, in the complete tier."""
 NOT_LISTED = {"an improper prior", "rows, drawn imputations", "shared masks, drawn imputations"}
 
 
@@ -226,110 +225,75 @@ DRAWS = "lexppl.explanation.row_draws"
 PLAN = "lexppl.explanation.mask_sampler"
 FOUND = "lexppl.explanation.program_sites"
 TABLES = "lexppl.evaluation.bayes.mask_table"
+CHECK = f"{PLATES}:_TreeCheck"
 GIVEN = "(site.is_deterministic or site.is_penalty)"
 X, RING, NEIGHBOURS = "rows, x observed", "groups in a ring", "rows see neighbours"
+THREE, ZEROS = "an event of three of many groups", "structural zeros of the likelihood"
+READS_ANOTHER, A_FACTOR = "a group's prior reads another group", "a factor that reads y"
+MARKOV, A_SIZE = "rows, scalar masks in a markov loop", "rows, a size above k-subsets"
 # What is done to the list of masks.
 OF_LISTS = [
-    Break(f"{LISTS}:ListedLatents.log_prior", "site.name not in self.values", "True", "all rows"),
-    Break(
-        f"{LISTS}:joint_values", "support[index]", "support[0 * index]", "groups by a column of x"
-    ),
+    (f"{LISTS}:ListedLatents.log_prior", "site.name not in self.values", "True", "all rows"),
+    (f"{LISTS}:joint_values", "support[index]", "support[0 * index]", "groups by a column of x"),
 ]
 # To the check that an entry's terms depend on its own latents alone.
 OF_CHECKS = [
-    Break(f"{PLATES}:_confirmed", "not below or", "True or", RING),
-    Break(f"{PLATES}:MaskTree.of", "and imputed <= rows", "", "imputations of groups"),
-    Break(f"{PLATES}:_TreeCheck.with_groups", "(follows.long() << digit)", "0", "many groups"),
-    Break(
-        f"{PLATES}:_TreeCheck.terms",
-        "if self.exact else ()",
-        "if False else ()",
-        "a group's prior reads another group",
-    ),
-    Break(
-        f"{PLATES}:_TreeCheck.holds",
-        "self.shifted(d, s)",
-        "self.base",
-        "a rare pair of many values",
-    ),
-    Break(
-        f"{PLATES}:_TreeCheck.holds",
-        "[self._jointly(tree)]",
-        "[]",
-        "an event of three of many groups",
-        1,
-    ),
-    Break(
-        f"{PLATES}:_TreeCheck._jointly",
+    (f"{PLATES}:_confirmed", "not below or", "True or", RING),
+    (f"{PLATES}:MaskTree.of", "and imputed <= rows", "", "imputations of groups"),
+    (f"{CHECK}.with_groups", "(follows.long() << digit)", "0", "many groups"),
+    (f"{CHECK}.terms", "if self.exact else ()", "if False else ()", READS_ANOTHER),
+    (f"{CHECK}.holds", "self.shifted(d, s)", "self.base", "a rare pair of many values"),
+    (f"{CHECK}.holds", "[self._jointly(tree)]", "[]", THREE, 1),
+    (
+        f"{CHECK}._jointly",
         "(number, n), device=device)",
         "(number, 1), device=device).expand(-1, n)",
-        "an event of three of many groups",
+        THREE,
         1,
     ),
-    Break(f"{PLATES}:_TreeCheck._is_as_known", ".all()", ".any()", RING),
-    Break(f"{PLATES}:_TreeCheck._is_as_known", "[(*places, entry)]", "[(*index, entry)]", RING),
-    Break(f"{PLATES}:_same", "** 0.55", "** 0.02", "another group in a rare event", 2),
-    Break(
+    (f"{CHECK}._is_as_known", ".all()", ".any()", RING),
+    (f"{CHECK}._is_as_known", "[(*places, entry)]", "[(*index, entry)]", RING),
+    (f"{PLATES}:_same", "** 0.55", "** 0.02", "another group in a rare event", 2),
+    (
         f"{PLATES}:_same",
         "close, close, equal_nan=True)",
         "close, close, equal_nan=True) | own.isneginf() | known.isneginf()",
-        "structural zeros of the likelihood",
+        ZEROS,
         8,
     ),
-    Break(
+    (
         f"{PLATES}:MaskTree.refuse_missing",
         "sorted({self.levels[name] for name in listed.names})",
         "()",
-        "rows, a size above k-subsets",
+        A_SIZE,
         1,
     ),
-    Break(f"{DEPENDS}:refuse_dependent_rows", "if dependent:", "if False:", NEIGHBOURS),
-    Break(f"{DEPENDS}:refuse_dependent_rows", "== turn % 2", "== 1", NEIGHBOURS, 4),
-    Break(f"{DEPENDS}:refuse_dependent_rows", "sites_at(alike)", "sites_at({})", NEIGHBOURS, 24),
+    (f"{DEPENDS}:refuse_dependent_rows", "if dependent:", "if False:", NEIGHBOURS),
+    (f"{DEPENDS}:refuse_dependent_rows", "== turn % 2", "== 1", NEIGHBOURS, 4),
+    (f"{DEPENDS}:refuse_dependent_rows", "sites_at(alike)", "sites_at({})", NEIGHBOURS, 24),
 ]
 # To the rule that everything after a fit is given what is observed without y.
 OF_WHAT_IS_GIVEN = [
-    Break(f"{DEPENDS}:observed_without_y", f"site.observed and not {GIVEN}", "False", X),
-    Break(
-        f"{DEPENDS}:observed_without_y",
-        "alike[0] and not all(alike)",
-        "False",
-        "a factor that reads y",
-    ),
-    Break(f"{RUNS}:ParticleTrace.weighing", "and s.name not in names", "", X),
-    Break(f"{RUNS}:ParticleTrace.weighing", "s.name not in names", "s.name in names", X),
-    Break(
-        f"{DRAWS}:without_new_responses",
-        "if drawn else run",
-        "if False else run",
-        X,
-    ),
-    Break(f"{DRAWS}:posterior_draws", "if of_beside:", "if False:", X),
-    Break(f"{DRAWS}:posterior_draws", "run.weighing(beside)", "run", X),
-    Break(f"{PLAN}:MaskSampler.are_weighed", "bool(self.sites.beside)", "False", X),
-    Break(f"{PLAN}:MaskSampler.are_weighed", "source == GIVEN_XY or", "", "rows"),
-    Break(f"{PLAN}:MaskSampler.drawn", "y if source == GIVEN_XY else None", "y", X),
-    Break(f"{PLAN}:MaskSampler._weighed", "if args[1] is None else self.sites.beside", "", X),
-    Break(f"{FOUND}:sites_of", "beside & inside", "frozenset()", X),
-    Break(
-        f"{FOUND}:sites_of",
-        "not is_response(site.name)",
-        "True",
-        "rows, scalar masks in a markov loop",
-        6,
-    ),
-    Break(f"{TABLES}:_matched", "observed_without_y(program)", "frozenset()", X),
-    Break(
-        f"{TABLES}:_row_likelihood",
-        "if log_beside is None else by_row(log_beside)",
-        "if True else 0.0",
-        "no mask",
-    ),
-    Break(f"{TABLES}:mask_table", "if beside:", "if False:", X, 1),
-    Break(f"{TABLES}:mask_table", "likelihood - log_beside)", "likelihood)", X, 1),
-    Break(f"{TABLES}:row_log_likelihood", "- summed(run.weighing(beside))", "", X),
+    (f"{DEPENDS}:observed_without_y", f"site.observed and not {GIVEN}", "False", X),
+    (f"{DEPENDS}:observed_without_y", "alike[0] and not all(alike)", "False", A_FACTOR),
+    (f"{RUNS}:ParticleTrace.weighing", "and s.name not in names", "", X),
+    (f"{RUNS}:ParticleTrace.weighing", "s.name not in names", "s.name in names", X),
+    (f"{DRAWS}:without_new_responses", "if drawn else run", "if False else run", X),
+    (f"{DRAWS}:posterior_draws", "if of_beside:", "if False:", X),
+    (f"{DRAWS}:posterior_draws", "run.weighing(beside)", "run", X),
+    (f"{PLAN}:MaskSampler.are_weighed", "bool(self.sites.beside)", "False", X),
+    (f"{PLAN}:MaskSampler.are_weighed", "source == GIVEN_XY or", "", "rows"),
+    (f"{PLAN}:MaskSampler.drawn", "y if source == GIVEN_XY else None", "y", X),
+    (f"{PLAN}:MaskSampler._weighed", "if args[1] is None else self.sites.beside", "", X),
+    (f"{FOUND}:sites_of", "beside & inside", "frozenset()", X),
+    (f"{FOUND}:sites_of", "not is_response(site.name)", "True", MARKOV, 6),
+    (f"{TABLES}:_matched", "observed_without_y(program)", "frozenset()", X),
+    (f"{TABLES}:_row_likelihood", "log_beside is None", "True", "no mask"),
+    (f"{TABLES}:mask_table", "if beside:", "if False:", X, 1),
+    (f"{TABLES}:mask_table", "likelihood - log_beside)", "likelihood)", X, 1),
+    (f"{TABLES}:row_log_likelihood", "- summed(run.weighing(beside))", "", X),
 ]
-BREAKS = OF_LISTS + OF_CHECKS + OF_WHAT_IS_GIVEN
+BREAKS = [Break(*row) for row in OF_LISTS + OF_CHECKS + OF_WHAT_IS_GIVEN]
 
 
 def put(broken: Break, patch):

@@ -1,7 +1,6 @@
 """What Pyro and torch would refuse in words of their own, or let pass, is refused by its name."""
 
 import math
-from functools import partial
 
 import pyro
 import pyro.distributions as dist
@@ -18,7 +17,7 @@ from lexppl.effects import imputation_particles, mask_particles, penalty
 from lexppl.inference import SGLD, Enumerate, NestedIWAE
 from lexppl.inference.contexts import keep_parameters_local
 from tests.programs.builders import Explainer, G, Guide, X, Y, coin
-from tests.refusals import refused
+from tests.refusals import refusals, refused
 
 QUICK = {"epochs": 1, "progress": False, "objective": NestedIWAE(1, samples=2)}
 EXACT = NestedIWAE(math.inf, estimator=Enumerate())
@@ -41,21 +40,6 @@ class Tempered(Explainer):
             return super().respond(mask, x, y)
 
 
-@pytest.mark.parametrize(
-    ("program", "message"),
-    [
-        (
-            SecondDimension,
-            "plates 'mask_particles' and 'data' are both at dim -2.*rows is at dim=-1",
-        ),
-        (NoEvent, r"site 'mask' has 3 entries at dim -1 of its batch shape.*'data' has.*to_event"),
-    ],
-)
-def test_plates(program, message):
-    refused(message, fit, program, (X, Y), **QUICK)
-    refused(message, explain, program(), X, draws=2)
-
-
 def test_responses_of_one_column():
     """With one mask (B, 1) against (1, B) would pass, as B² responses."""
     with pytest.raises(ValueError, match=r"site 'y' observes values of shape \(32, 1\).*y\[:, 0\]"):
@@ -63,18 +47,14 @@ def test_responses_of_one_column():
     fit(Explainer, (X, Y), **QUICK)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"optimizer": torch.optim.Adam([torch.zeros(1)])}, "must be a function.*instance of Adam"),
-        ({"optimizer": pyro.optim.Adam({"lr": 0.1})}, "must be a function.*instance of PyroOptim"),
-        ({"optimizer": 0.1}, "must be a function.*instance of float"),
-        ({"training": {"patience": 2}}, r"must be TrainingOptions\(patience=20, …\); it is {'pat"),
-    ],
+test_arguments_of_a_fit = refusals(
+    ({"optimizer": torch.optim.Adam([torch.zeros(1)])}, "must be a function.*instance of Adam"),
+    ({"optimizer": pyro.optim.Adam({"lr": 0.1})}, "must be a function.*instance of PyroOptim"),
+    ({"optimizer": 0.1}, "must be a function.*instance of float"),
+    ({"training": {"patience": 2}}, r"must be TrainingOptions\(patience=20, …\); it is {'pat"),
+    of=lambda options: fit(Explainer, (X, Y), **QUICK, **options),
+    error=TypeError,
 )
-def test_arguments_of_a_fit(options, message):
-    refused(message, fit, Explainer, (X, Y), error=TypeError, **QUICK, **options)
-    fit(Explainer, (X, Y), **QUICK, optimizer=partial(torch.optim.SGD, lr=0.1))
 
 
 @pytest.mark.parametrize("model", [Explainer, Explainer()])
@@ -156,20 +136,6 @@ class AllRows(Explainer):
             return self.respond(pyro.sample("mask", self.law(x)), x, y)
 
 
-@pytest.mark.parametrize(
-    ("program", "y", "message"),
-    [
-        (Explainer, Y.long(), r"'y' observes zeros and ones of torch.int64, which have no density"),
-        (Explainer, Y.bool(), r"'y' observes zeros and ones of torch.bool.*as by y\.float\(\)"),
-        (OffsetHeld, Y, r"ends with 'The size .*': .* some of the rows.*columns of x$"),
-        (AllRows, Y, r"'data' has 40: a plate over rows has len\(x\) entries"),
-    ],
-)
-def test_what_torch_would_refuse_in_words_of_its_own(program, y, message):
-    refused(message, fit, program, (X, y), **QUICK)
-    refused(message, explain, program(), X, y, draws=2)
-
-
 @pytest.mark.parametrize("options", [{"guide": AutoNormal}, {"inference": NUTS}])
 def test_so_is_it_before_a_posterior_of_what_rows_share(options):
     class Shifted(OffsetHeld):
@@ -221,19 +187,28 @@ class SeesY(Explainer):
         return dist.Bernoulli(logits=self.selector(x) + self.seen).to_event(1)
 
 
+BOTH_AT = "plates 'mask_particles' and 'data' are both at dim -2.*rows is at dim=-1"
+
+
 @pytest.mark.parametrize(
-    ("program", "message"),
+    ("program", "y", "message"),
     [
-        (Halving, r"changes its argument 0, of shape \(\d+, 3\), in place"),
-        (Counting, r"site 'call_\d+' is in one run of the program and not in the next"),
-        (SeesY, "distribution of site 'mask' depends on y.*let a guide see y"),
+        (SecondDimension, Y, BOTH_AT),
+        (NoEvent, Y, r"'mask' has 3 entries at dim -1 of its batch shape.*'data' has.*to_event"),
+        (Explainer, Y.long(), r"'y' observes zeros and ones of torch.int64, which have no density"),
+        (Explainer, Y.bool(), r"'y' observes zeros and ones of torch.bool.*as by y\.float\(\)"),
+        (OffsetHeld, Y, r"ends with 'The size .*': .* some of the rows.*columns of x$"),
+        (AllRows, Y, r"'data' has 40: a plate over rows has len\(x\) entries"),
+        (Halving, Y, r"changes its argument 0, of shape \(\d+, 3\), in place"),
+        (Counting, Y, r"site 'call_\d+' is in one run of the program and not in the next"),
+        (SeesY, Y, "distribution of site 'mask' depends on y.*let a guide see y"),
     ],
 )
-def test_what_no_run_may_do(program, message):
-    x, y = X.clone(), Y.clone()
-    refused(message, fit, program, (x, y), **QUICK)
-    refused(message, explain, program(), x, y, draws=2)
-    assert torch.equal(x, X) and torch.equal(y, Y)
+def test_a_fit_and_an_explanation_refuse_it_and_leave_the_rows(program, y, message):
+    x, given = X.clone(), y.clone()
+    refused(message, fit, program, (x, given), **QUICK)
+    refused(message, explain, program(), x, given, draws=2)
+    assert torch.equal(x, X) and torch.equal(given, y)
 
 
 class Subsampled(Explainer):

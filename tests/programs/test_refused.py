@@ -147,12 +147,7 @@ NO_ESTIMATOR = "'mask' asks for the estimator"
 REFUSED = [
     *((asks(e), GUIDE, AT_THE_GUIDES, ScoreFunction()) for e in ("none", LeaveOneOut(), REBAR())),
     *((asks(estimator), None, NO_ESTIMATOR, None) for estimator in ("nonsense", Enumerate(), 3)),
-    (
-        asks(PlugInMean()),
-        None,
-        r"'mask' asks for.*Enumerate\(\), chosen for the whole",
-        Enumerate(),
-    ),
+    (asks(PlugInMean()), None, r"'mask' asks for.*Enumerate\(\), chosen for the", Enumerate()),
     (estimator_of_a_response, None, "'y' chooses an estimator, and the model does not draw", None),
     (PLAIN, None, r"'mask' learns, and Unscored\(\) gives it no gradient", Unscored()),
     (undeclared_dimensions, None, r"'mask' has batch shape \(2, 2\), and no plate declares", None),

@@ -1,7 +1,7 @@
 """Several discrete latents of a particle: enumeration is the sum over all of their values.
 
-The sums are written out by `pyro.poutine.condition` over every assignment, and where Pyro can, by
-its own `TraceEnum_ELBO`. Nothing of the library's lists is used by either.
+The sums are written out by `pyro.poutine.condition` over every assignment, without the library's
+lists.
 """
 
 import itertools
@@ -9,18 +9,14 @@ import math
 from functools import partial
 from types import SimpleNamespace
 
-import numpy as np
 import pyro
 import pyro.distributions as dist
 import pytest
 import torch
-from pyro.infer import TraceEnum_ELBO, config_enumerate
 
-from lexppl.arviz_compatibility import group_of
 from lexppl.distributions import KSubset
 from lexppl.effects import imputation_particles, mask_particles
 from lexppl.evaluation import log_marginal_likelihood
-from lexppl.explanation import explain
 from lexppl.inference import Enumerate, LeaveOneOut, NestedIWAE
 from lexppl.inference.objective.listed_latents import ListedLatents
 from tests.programs.builders import coin
@@ -73,17 +69,6 @@ def hidden_markov_chain(p, x, y):
                 state = pyro.sample(f"s_{t}", dist.Categorical(logits=p["move"][state]))
             mean = p["w"][state] + (z * x).sum(-1)
             pyro.sample(f"y_{t}", dist.Normal(mean, 0.7), obs=of(y, slice(None), t))
-
-
-def hidden_markov_chain_of_one_event(p, x, y):
-    with pyro.plate("data", len(x), dim=-1), mask_particles():
-        z = pyro.sample("mask", coin(p["a"] * x))
-        states = [pyro.sample("s_0", dist.Categorical(logits=p["start"]))]
-        for t in range(1, 4):
-            states.append(pyro.sample(f"s_{t}", dist.Categorical(logits=p["move"][states[-1]])))
-        effect = (z * x).sum(-1)
-        mean = torch.stack([p["w"][state] + effect for state in states], -1)
-        pyro.sample("y", dist.Normal(mean, 0.7).to_event(1), obs=y)
 
 
 def chain_over_rows(p, x, y):
@@ -147,9 +132,23 @@ def rows_within_groups(p, x, y):
             pyro.sample("y", dist.Normal(mean, 0.8), obs=y)
 
 
+PARALLEL = {"enumerate": "parallel"}
+
+
+def of_scalars(p, x, y):
+    """Scalar masks, the second by the first, marked as Pyro's own enumeration asks."""
+    with pyro.plate("data", len(y), dim=-1), mask_particles():
+        k = pyro.sample("regime", dist.Categorical(logits=p["start"]), infer=PARALLEL)
+        first = pyro.sample("first", dist.Bernoulli(logits=p["a"][k] * x[:, 0]), infer=PARALLEL)
+        logits = p["move"][k, first.long()] * x[:, 1]
+        second = pyro.sample("second", dist.Bernoulli(logits=logits), infer=PARALLEL)
+        mean = p["w"][0] * first * x[:, 0] + p["w"][1] * second * x[:, 1]
+        pyro.sample("y", dist.Normal(mean, 0.8), obs=y)
+
+
 ONE_LOG = [chain_over_rows, spike_and_slab, slopes_integrated_out, masks_of_groups]
 """Those whose rows share one log."""
-OF_ROWS = [chain_of_masks, regime, hidden_markov_chain, hidden_markov_chain_of_one_event]
+OF_ROWS = [chain_of_masks, regime, of_scalars, hidden_markov_chain]
 PROGRAMS = [*OF_ROWS, steps_in_a_plate, rows_within_groups, *ONE_LOG]
 
 
@@ -254,41 +253,6 @@ def test_a_sum_of_logs_is_over_all_assignments():
     assert gap(found, p, total, q) < 1e-10
 
 
-PARALLEL = {"enumerate": "parallel"}
-
-
-def of_scalars(p, x, y):
-    """What Pyro enumerates too: scalar masks, the second by the first, under a regime."""
-    with pyro.plate("data", len(y), dim=-1), mask_particles():
-        k = pyro.sample("regime", dist.Categorical(logits=p["start"]), infer=PARALLEL)
-        first = pyro.sample("first", dist.Bernoulli(logits=p["a"][k] * x[:, 0]), infer=PARALLEL)
-        logits = p["move"][k, first.long()] * x[:, 1]
-        second = pyro.sample("second", dist.Bernoulli(logits=logits), infer=PARALLEL)
-        mean = p["w"][0] * first * x[:, 0] + p["w"][1] * second * x[:, 1]
-        pyro.sample("y", dist.Normal(mean, 0.8), obs=y)
-
-
-@config_enumerate
-def chain_of_states(p, x, y):
-    """The rows are the steps, as in Pyro's tutorial on hidden Markov models."""
-    with mask_particles():
-        state = pyro.sample("s_0", dist.Categorical(logits=p["start"]))
-        for n in pyro.markov(range(len(y))):
-            if n:
-                state = pyro.sample(f"s_{n}", dist.Categorical(logits=p["move"][state]))
-            z = pyro.sample(f"mask_{n}", dist.Bernoulli(logits=p["a"][0] * x[n, 0]))
-            pyro.sample(f"y_{n}", dist.Normal(p["w"][state] + z, 0.8), obs=y[n])
-
-
-@pytest.mark.parametrize("program", [of_scalars, chain_of_states])
-def test_it_is_the_sum_of_trace_enum_elbo(program):
-    p, q = parameters(), parameters()
-    of_pyro = TraceEnum_ELBO(max_plate_nesting=3)
-    exact = -of_pyro.differentiable_loss(program, lambda *args: None, q, X, Y)
-    found = -EXACT.differentiable_loss(program, None, p, X, Y)
-    assert gap(found, p, exact, q) < 1e-10
-
-
 def test_a_mark_to_enumerate_is_not_drawn():
     with pytest.raises(ValueError, match=r"'regime' is to be summed out.*estimator=Enumerate\(\)"):
         NestedIWAE(5, estimator=LeaveOneOut()).loss(of_scalars, None, parameters(), X, Y)
@@ -352,27 +316,6 @@ def test_the_marginal_likelihood(program):
     found = log_marginal_likelihood(given_rows(program), x, y)
     exact = float(brute_force(program, parameters(), x, y).detach())
     assert found.log == pytest.approx(exact, abs=1e-10) and found.error == 0.0
-
-
-@pytest.mark.parametrize("program", [chain_of_masks, regime, hidden_markov_chain])
-def test_masks_explained_by_listing(program):
-    x, y = rows_of(program)
-    posterior = explain(given_rows(program), x, y, draws=5, proposals=math.inf)
-    found = group_of(posterior, "sample_stats")
-    p, (site, variable) = parameters(), EXPLAINED[program]
-    for n in range(len(y)):
-        every = list(assignments(program, p, x[n : n + 1], y[n : n + 1]))
-        share = torch.stack([log for _, log in every]).softmax(0)
-        masks = torch.stack([given[site].reshape(-1) for given, _ in every])
-        mean = (share @ masks).detach().numpy()
-        np.testing.assert_allclose(found[variable].values[0, n], mean, atol=1e-9)
-
-
-EXPLAINED = {
-    chain_of_masks: ("second", "second_selection_probability_given_y"),
-    regime: ("mask", "selection_probability_given_y"),
-    hidden_markov_chain: ("mask", "selection_probability_given_y"),
-}
 
 
 def test_a_latent_that_is_masked_is_drawn_by_its_law():

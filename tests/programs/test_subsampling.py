@@ -1,16 +1,13 @@
 """Plates that draw their own rows: the guide's rows are the model's, and the scale is N/b."""
 
-import itertools
-
 import pyro
 import pyro.distributions as dist
 import pytest
 import torch
-from pyro.infer import Trace_ELBO
 
 from lexppl.effects import mask_particles
 from lexppl.inference import REBAR, Enumerate, LeaveOneOut, NestedIWAE
-from tests.gradients.enumeration import threshold, z_scores
+from tests.gradients.enumeration import threshold
 from tests.programs.enumeration import Case, drawn, exact, largest_z
 
 X = torch.tensor([0.9, -0.4, 1.5, -1.1]).double()
@@ -83,28 +80,6 @@ def test_the_same_rows_in_every_run_of_an_estimate():
         elbo.differentiable_loss(some.model, some.guide, plain())
         first, *others = some.seen["model"]
         assert len(others) == 2 and all(torch.equal(first, other) for other in others)
-
-
-@pytest.mark.complete
-def test_pyros_own_bound_agrees():
-    """Over the six pairs of rows, each taken as often as the others."""
-    value, _ = whole(True, 1)
-    p = plain()
-    total = 0.0
-    for pair in itertools.combinations(range(ROWS), TAKEN):
-        index = torch.tensor(pair)
-        logit_p, logit_q = p["a"] * X[index], p["q"] * X[index]
-        for z in (0.0, 1.0):
-            log_q = dist.Bernoulli(logits=logit_q).log_prob(torch.full_like(logit_q, z))
-            log_p = dist.Bernoulli(logits=logit_p).log_prob(torch.full_like(logit_p, z))
-            log_y = dist.Bernoulli(logits=p["w"] * z - 0.3 * X[index]).log_prob(Y[index])
-            total += float((log_q.exp() * (log_p - log_q + log_y)).sum()) * ROWS / TAKEN / 6
-    assert total == pytest.approx(float(value), abs=1e-10)
-    some = Rows()
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        drawn = torch.tensor([-Trace_ELBO().loss(some.model, some.guide, p) for _ in range(1500)])
-    assert z_scores(drawn.double(), value).abs() < threshold(1)
 
 
 def test_a_subsample_inside_a_log_is_refused():

@@ -101,14 +101,20 @@ def another_rows_score(patch):
     patch.setattr(base, "learned_score_of", rolled)
 
 
+def a_learned_imputation_forgotten(patch):
+    patch.setattr(base, "imputation_score", lambda site, terms: 0.0)
+
+
 CONTROLS = {
     scale_inside_the_log: ("a number on everything", "row weights on everything"),
     a_score_dropped: ("plain rows", "a guide", "two masks", "a chain of three masks"),
     another_rows_score: ("plain rows", "a guide", "class weights on the response"),
+    a_learned_imputation_forgotten: ("a learned imputation",),
 }
 
 
 @pytest.mark.parametrize(("fault", "name"), [(f, n) for f, ns in CONTROLS.items() for n in ns])
 def test_a_broken_objective_is_noticed(fault, name, monkeypatch):
+    assert error(ZOO[name], LeaveOneOut()) < 1e-10
     fault(monkeypatch)
     assert error(ZOO[name], LeaveOneOut()) > 1e-6

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn.functional import kl_div
 
 from lexppl import explain, fit
-from lexppl.inference import NestedIWAE, ScoreFunction, TrainingOptions
+from lexppl.inference import NestedIWAE, ScoreFunction
 from lexppl.inference.contexts import seeded
 from lexppl.inference.objective.program import ParticleProgram
 from lexppl.models import LEX, ConstantImputer, Grouping, MarginalImputer
@@ -18,7 +18,7 @@ from lexppl.models.predictor import table_predictor
 from lexppl.systems import fastshap, system_for
 from lexppl.systems.fastshap import FastSHAP, TeacherTargets
 from tests.gradients.enumeration import threshold, z_scores
-from tests.refusals import refusals
+from tests.refusals import refusals, refused_before_any_step
 from tests.systems.discrete import interacting, minimise, stages_of
 
 ROWS = 3
@@ -222,22 +222,10 @@ def test_what_is_explained_is_the_likeliest_class_and_y_is_the_surrogates(classe
     y = x[:, 0] if classes is None else (x[:, 0] > 0).long() + (x[:, 1] > 0).long()
     with seeded(1):
         model = table_predictor(4, classes, (5,))
-    settings = dict(
-        features=4,
-        classes=classes,
-        black_box=model,
-        grouping=Grouping([0, 0, 1, 2]),
-        hidden=(6,),
-        predictor_hidden=(6,),
-    )
-    result = fit(
-        system_for("fastshap", settings),
-        (x, y),
-        epochs=2,
-        replicates=2,
-        batch_size=30,
-        progress=False,
-    )
+    settings = {"features": 4, "classes": classes, "black_box": model}
+    settings |= {"grouping": Grouping([0, 0, 1, 2]), "hidden": (6,), "predictor_hidden": (6,)}
+    options = {"epochs": 2, "replicates": 2, "batch_size": 30, "progress": False}
+    result = fit(system_for("fastshap", settings), (x, y), **options)
     assert result.collapse == [None, None]  # attributions are no selection probabilities
     posterior = explain(result, x[:5], y[:5], draws=3)
     found = posterior["sample_stats"]["attribution"].values
@@ -256,16 +244,12 @@ def test_what_is_explained_is_the_likeliest_class_and_y_is_the_surrogates(classe
 
 
 test_bad_numbers_are_refused_by_the_factory = refusals(
-    ({"features": 1}, ValueError, "at least 2 mask entries; G is 1"),
-    ({"grouping": Grouping([0, 0, 0, 0])}, ValueError, "at least 2 mask entries; G is 1"),
-    ({"samples": 0}, ValueError, "samples must be a whole number of at least 1; it is 0"),
+    ({"features": 1}, "at least 2 mask entries; G is 1"),
+    ({"grouping": Grouping([0, 0, 0, 0])}, "at least 2 mask entries; G is 1"),
+    ({"samples": 0}, "samples must be a whole number of at least 1; it is 0"),
     ({"surrogate": "forest"}, TypeError, "takes an nn.Module; it is given str"),
     ({"black_box": len}, TypeError, "takes an nn.Module; it is given builtin"),
-    (
-        {"black_box": nn.Linear(4, 2), "surrogate": nn.Linear(4, 2)},
-        ValueError,
-        "give surrogate or black_box",
-    ),
+    ({"black_box": nn.Linear(4, 2), "surrogate": nn.Linear(4, 2)}, "give surrogate or black_box"),
     (
         {"imputer": MarginalImputer(torch.zeros(5, 4))},
         TypeError,
@@ -285,29 +269,12 @@ def of_classes(classes):
     [
         ({"classes": 3, "surrogate": of_classes(2)}, Y, "has 2 classes, and classes is 3"),
         ({"classes": 2, "surrogate": of_classes(None)}, Y % 2, "has a response, no classes"),
-        (
-            {"classes": None, "surrogate": of_classes(2)},
-            X[:, 0].float(),
-            "has 2 classes, and classes is None",
-        ),
+        ({"classes": None, "surrogate": of_classes(2)}, X[:, 0], "2 classes, and classes is None"),
         ({"classes": 3, "black_box": of_classes(3)}, Y + 2, "labels must be 0 … 2 for classes=3"),
-        (
-            {"classes": 3, "black_box": of_classes(3)},
-            X[:, :2].float(),
-            r"y must .* \(3,\), or \(3, 3\)",
-        ),
+        ({"classes": 3, "black_box": of_classes(3)}, X[:, :2], r"y must .* \(3,\), or \(3, 3\)"),
         ({"classes": 3, "surrogate": of_classes(3)}, Y + 2, "labels must be 0 … 2 for classes=3"),
     ],
 )
 def test_a_game_or_y_that_does_not_fit_is_refused_before_any_step(options, y, message):
-    seen = []
-    with pytest.raises(ValueError, match=message):
-        fit(
-            fastshap(4, **options),
-            (X.float(), y),
-            valid=None,
-            epochs=1,
-            progress=False,
-            training=TrainingOptions(callbacks=[seen.append]),
-        )
-    assert not seen
+    y = y.float() if y.is_floating_point() else y
+    refused_before_any_step(message, fastshap(4, **options), (X.float(), y), valid=None)

@@ -138,10 +138,7 @@ def test_a_table_s_architecture_is_what_a_number_of_features_means():
 
 test_what_an_architecture_has_itself_is_not_given_beside_it = refusals(
     (lambda: lex(flat(), classes=2, hidden=(4,)), "hidden= is of a table's perceptrons"),
-    (
-        lambda: real_x(flat(), classes=2, grouping=Grouping(range(4))),
-        "grouping= is of a table's columns",
-    ),
+    (lambda: real_x(flat(), classes=2, grouping=Grouping(range(4))), "grouping= is of a table"),
     (lambda: lex(SHAPE, classes=2), r"or an architecture, such as images"),
     (lambda: lex(flat(), classes=2, k=5), "k must be a whole number from 1 to 4"),
     (

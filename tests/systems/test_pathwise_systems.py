@@ -91,11 +91,8 @@ def test_meed_is_its_equations(same_noise, explained):
     # Eqs. 6 and 11: the selector sees x and the model's output
     assert torch.equal(selector.network(X), network(X))
     v = concrete(selector, same_noise)
-    agree(
-        value_of(fitting, BLACK_BOX),
-        (BLACK_BOX * log_q(seen, X * v)).sum(),
-        selector.network.network,
-    )
+    by_hand = (BLACK_BOX * log_q(seen, X * v)).sum()
+    agree(value_of(fitting, BLACK_BOX), by_hand, selector.network.network)
     # Eqs. 7 and 12: the adversary alone learns from what is left
     rest = log_q(left, X * (1 - v))
     agree(value_of(adversary, BLACK_BOX), (BLACK_BOX * rest).sum(), left)

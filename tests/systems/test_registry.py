@@ -11,6 +11,7 @@ from lexppl.choices.methods import Registry
 from lexppl.cli import main
 from lexppl.inference import System
 from lexppl.systems import METHODS, lex, system_for
+from tests.refusals import refused
 
 
 def test_every_method_needs_features_and_is_described():
@@ -68,12 +69,10 @@ def test_a_method_of_ones_own_is_at_every_door(registered, tmp_path):
 def test_names_are_given_once():
     registry = Registry()
     registry.register("one")(narrow)
-    with pytest.raises(ValueError, match="there is a method 'narrow' already"):
-        registry.register("two")(narrow)
+    refused("there is a method 'narrow' already", registry.register("two"), narrow)
     registry.register("two", name="wide", penalty=0.1)(narrow)
     assert not registry["wide"].takes("penalty") and list(registry) == ["narrow", "wide"]
-    with pytest.raises(ValueError, match="must take features"):
-        registry.register("none", name="none")(lambda: None)
+    refused("must take features", registry.register("none", name="none"), lambda: None)
 
 
 def test_the_printed_table_is_that_of_the_systems():

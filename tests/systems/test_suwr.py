@@ -57,15 +57,9 @@ def test_exploring_wears_no_policy_away():
         return len(after) == 4
 
     # Two of forty epochs are at random.
-    training = {"epochs": 40, "batch_size": 50, "valid": None, "weight_decay": 0.1}
-    fit(
-        suwr(11, schedule="published", **SMALL),
-        ROWS,
-        seed=0,
-        progress=False,
-        training=TrainingOptions(callbacks=[keep]),
-        **training,
-    )
+    options = {"epochs": 40, "batch_size": 50, "valid": None, "weight_decay": 0.1}
+    options |= {"seed": 0, "progress": False, "training": TrainingOptions(callbacks=[keep])}
+    fit(suwr(11, schedule="published", **SMALL), ROWS, **options)
 
     def moves(part, first, last):
         return [

@@ -46,14 +46,8 @@ def architecture(data):
 
 @pytest.fixture(scope="module")
 def box(data, architecture):
-    return fit_predictor(
-        (data.x, data.y),
-        network=architecture.predictor(2, seed=0),
-        epochs=15,
-        batch_size=20,
-        learning_rate=1e-2,
-        progress=False,
-    )
+    options = {"epochs": 15, "batch_size": 20, "learning_rate": 1e-2, "progress": False}
+    return fit_predictor((data.x, data.y), network=architecture.predictor(2, seed=0), **options)
 
 
 def probabilities(result, x):
@@ -123,8 +117,7 @@ def test_every_system_takes_texts_and_keeps_no_padding(name, data, architecture,
 
 
 def test_what_multiplies_word_numbers_is_refused(architecture):
-    with pytest.raises(ValueError, match="no network of a coefficient for each feature"):
-        senn(architecture, classes=2).build()
+    refused("no network of a coefficient for each feature", senn, architecture, classes=2)
 
 
 class Scored(nn.Module):

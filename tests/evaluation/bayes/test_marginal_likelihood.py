@@ -1,6 +1,5 @@
 """The marginal likelihood by four ways is one number, and a closed form where there is one."""
 
-import itertools
 import math
 
 import pyro
@@ -8,7 +7,6 @@ import pyro.distributions as dist
 import pytest
 import torch
 
-from lexppl.effects import mask_particles
 from lexppl.evaluation import log_marginal_likelihood
 from lexppl.evaluation.bayes.marginal_likelihood import bridge
 from tests.evaluation.bayes.conjugate import (
@@ -61,44 +59,6 @@ def test_a_conjugate_program_with_discrete_masks_by_each_way():
     # The bound of 500 masks is lower by at most Var(w) / (2 · 500) E(w)² a row, here below .01.
     assert drawn.log - exact < 4 * drawn.error
     assert drawn.log - exact > -4 * drawn.error - 0.05
-
-
-def test_a_program_without_shared_latents_is_listed():
-    def program(x, y=None):
-        with pyro.plate("data", len(x), dim=-1), mask_particles():
-            keep = torch.full(tuple(x.shape), 0.3)
-            mask = pyro.sample("mask", dist.Bernoulli(keep).to_event(1))
-            pyro.sample("y", dist.Normal(mask.sum(-1), 1.0), obs=y)
-
-    found = log_marginal_likelihood(program, X, Y)
-    exact = sum(
-        math.log(
-            sum(
-                math.comb(2, k) * 0.3**k * 0.7 ** (2 - k) * math.exp(-0.5 * (float(y) - k) ** 2)
-                for k in range(3)
-            )
-            / math.sqrt(2 * math.pi)
-        )
-        for y in Y
-    )
-    assert found.log == pytest.approx(exact, abs=1e-4)
-    assert found.error == 0.0
-    assert found.method == "listed"
-
-
-def test_whole_numbers_are_listed():
-    def program(x, y=None):
-        sign = pyro.sample("sign", dist.Bernoulli(torch.full((2,), 0.3)).to_event(1))
-        count = pyro.sample("count", dist.Categorical(torch.tensor([0.5, 0.2, 0.3])))
-        with pyro.plate("data", len(x)):
-            pyro.sample("y", dist.Normal(x @ sign + count, 1.0), obs=y)
-
-    total = 0.0
-    for a, b, c in itertools.product((0.0, 1.0), (0.0, 1.0), range(3)):
-        p = (0.3 if a else 0.7) * (0.3 if b else 0.7) * (0.5, 0.2, 0.3)[c]
-        log = dist.Normal(X @ torch.tensor([a, b]) + c, 1.0).log_prob(Y).double().sum()
-        total += p * math.exp(float(log))
-    assert log_marginal_likelihood(program, X, Y).log == pytest.approx(math.log(total), abs=1e-4)
 
 
 def test_a_bridge_that_has_not_settled_is_refused(monkeypatch):

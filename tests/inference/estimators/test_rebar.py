@@ -9,8 +9,8 @@ from lexppl.inference.contexts import keep_parameters_local, program_settings, s
 from lexppl.inference.training.step import gradient_of_square
 from lexppl.models import GaussianImputer
 from lexppl.systems import lex
-from tests.inference.builders import explainer, quick, table
 from tests.refusals import refused
+from tests.small_models import explainer, quick, table
 
 X, Y = table(300)
 

@@ -10,8 +10,8 @@ from pyro.infer.autoguide import AutoNormal
 from lexppl import explain, fit
 from lexppl.arviz_compatibility import group_of
 from lexppl.inference import MCMC, SGHMC, SGLD, DiagonalVI, Ensemble, Laplace
-from tests.inference.builders import quick
 from tests.inference.posterior.mcmc.programs import Included
+from tests.small_models import quick
 
 X = torch.randn(40, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 Y = 1.5 * X[:, 0] + X.flip(0)[:, 1]

@@ -12,8 +12,8 @@ from lexppl.inference.contexts import seeded
 from lexppl.inference.posterior.global_draws import SampledGuide, stacked_parameters
 from lexppl.inference.predictive import FittedProgram, drawing
 from lexppl.models import MLP, BernoulliSelector
-from tests.inference.builders import Line, explainer, quick, table
 from tests.refusals import refusals, refused
+from tests.small_models import Line, explainer, quick, table
 
 X, Y = table()
 
@@ -108,9 +108,9 @@ def test_its_draws_go_through_its_state():
 
 
 test_what_is_no_draws_is_refused = refusals(
-    ({}, ValueError, "at least one site"),
+    ({}, "at least one site"),
     ({"a": [1.0]}, TypeError, "tensor"),
-    ({"a": torch.zeros(3), "b": torch.zeros(2)}, ValueError, "same number of draws"),
-    ({"a": torch.zeros(0)}, ValueError, "same number of draws"),
+    ({"a": torch.zeros(3), "b": torch.zeros(2)}, "same number of draws"),
+    ({"a": torch.zeros(0)}, "same number of draws"),
     of=SampledGuide,
 )

@@ -28,7 +28,7 @@ from lexppl.inference.contexts import seeded
 from lexppl.inference.posterior.global_draws import SamplerRecord, warn_of, with_convergence
 from lexppl.inference.posterior.mask_gibbs import MaskedDensity
 from lexppl.inference.posterior.mask_moves import MaskMoves, Peaks, State
-from tests.refusals import refused
+from tests.refusals import refusals, refused
 
 KEPT, SLAB, NOISE = 0.3, 1.0, 0.8
 SHALLOW = partial(NUTS, max_tree_depth=3)
@@ -336,17 +336,6 @@ def test_a_program_has_the_probabilities_of_all_its_masks(program):
     assert (stats["masks_changed"][:, 1:] == changed).all()
 
 
-@pytest.mark.complete
-@pytest.mark.parametrize("program", [sampled, integrated])
-def test_twelve_columns_have_the_probabilities_of_4096_masks(program):
-    x, y = data(25, 12)
-    result = run(program, (torch.tensor(x), torch.tensor(y)), samples=500, warmup=100)
-    masks, p = model_probabilities(x, y)
-    drawn = draws_of(result, "mask")
-    assert abs(z_scores(drawn, p @ masks)).max() < 4
-    assert abs(drawn.mean((0, 1)) - p @ masks).max() < 0.08
-
-
 def of_groups(x, y=None):
     group = x[:, -1].long()
     with mask_particles():
@@ -549,29 +538,19 @@ def impossible(x, y=None):
         pyro.factor("none", -math.inf + z.sum(-1))
 
 
-@pytest.mark.parametrize(
-    ("program", "message"),
-    [
-        (of_rows, "'mask' is of each row: use MCMC"),
-        (without_masks, "there are none: use MCMC"),
-        (of_nothing, "observes nothing inside mask_particles"),
-        (with_a_penalty, r"penalties \['size'\]"),
-        (with_a_site(lambda x: KSubset(x.new_zeros(3), 2)), "'mask' has a fixed size"),
-        (
-            with_a_site(lambda x: dist.Normal(x.new_zeros(3), 1.0).to_event(1)),
-            "'mask' is a Independent inside",
-        ),
-        (with_a_site(lambda x: dist.Poisson(1.0), "count"), "'count' is a Poisson inside"),
-        (
-            with_a_site(lambda x: RandomSizeSubset(x.new_zeros(3), x.new_zeros(6))),
-            "at most G = 3",
-        ),
-        (impossible, "the density is zero at 100 masks"),
-    ],
+SIX = tuple(map(torch.tensor, data(6, 3)))
+test_what_cannot_be_sampled_is_refused = refusals(
+    (of_rows, "'mask' is of each row: use MCMC"),
+    (without_masks, "there are none: use MCMC"),
+    (of_nothing, "observes nothing inside mask_particles"),
+    (with_a_penalty, r"penalties \['size'\]"),
+    (with_a_site(lambda x: KSubset(x.new_zeros(3), 2)), "'mask' has a fixed size"),
+    (with_a_site(lambda x: dist.Normal(x.new_zeros(3), 1.0).to_event(1)), "mask' is a Independent"),
+    (with_a_site(lambda x: dist.Poisson(1.0), "count"), "'count' is a Poisson inside"),
+    (with_a_site(lambda x: RandomSizeSubset(x.new_zeros(3), x.new_zeros(6))), "at most G = 3"),
+    (impossible, "the density is zero at 100 masks"),
+    of=lambda program: run(program, (SIX[0], SIX[1].clamp(-1, 1))),
 )
-def test_what_cannot_be_sampled_is_refused(program, message):
-    x, y = map(torch.tensor, data(6, 3))
-    refused(message, run, program, (x, y.clamp(-1, 1)))
 
 
 def test_settings_are_checked():

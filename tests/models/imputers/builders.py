@@ -1,6 +1,7 @@
 """Every imputer of tables of D = 4 features, for what all of them keep to."""
 
-from collections.abc import Iterable
+import itertools
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import torch
@@ -65,9 +66,7 @@ def same_bits(left: Tensor, right: Tensor) -> bool:
     return torch.equal(left.contiguous().view(integer), right.contiguous().view(integer))
 
 
-def largest_z(
-    judged: Iterable[tuple[np.ndarray, np.ndarray, np.ndarray]],
-) -> tuple[float, float]:
+def largest_z(judged: Iterable[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> tuple[float, float]:
     """The largest z-score of the means and covariances of draws `(draws, D)` against exact ones.
 
     Also the threshold that it passes with probability 1e-6 when the distribution is right
@@ -85,3 +84,39 @@ def largest_z(
         scores.append(error[varies] / (spread[varies] / np.sqrt(len(sample))))
     flat = np.abs(np.concatenate(scores))
     return float(flat.max()), float(stats.norm.isf(1e-6 / (2 * len(flat))))
+
+
+Moments = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
+"""By row and mask, mean and covariance of what would stand in each entry, were it hidden."""
+
+
+def assert_moments(imputer: Imputer, rows: np.ndarray, masks: np.ndarray, moments: Moments) -> None:
+    distribution = imputer(torch.from_numpy(rows), torch.from_numpy(masks).unsqueeze(1))
+    hidden_law = distribution.hidden_distribution
+    for (i, mask), (j, row) in itertools.product(enumerate(masks), enumerate(rows)):
+        (mean, covariance), hidden = moments(row, mask), 1 - mask
+        pairs = [
+            (hidden_law.mean, mean),
+            (hidden_law.variance, np.diag(covariance)),
+            (distribution.mean, mask * row + hidden * mean),
+            (distribution.variance, hidden**2 * np.diag(covariance)),
+        ]
+        if hasattr(hidden_law, "covariance_matrix"):
+            pairs.append((hidden_law.covariance_matrix, covariance))
+        for found, exact in pairs:
+            np.testing.assert_allclose(found[i, j], exact, rtol=1e-9, atol=1e-10)
+
+
+def largest_z_of(
+    imputer: Imputer, rows: np.ndarray, masks: np.ndarray, moments: Moments, as_bool: bool = False
+) -> tuple[float, float]:
+    """Of 20,000 imputed rows' means and covariances, as :func:`largest_z`."""
+    keep = torch.from_numpy(masks).unsqueeze(1)
+    distribution = imputer(torch.from_numpy(rows), keep.bool() if as_bool else keep)
+    sample = distribution.expand((20_000, *distribution.batch_shape)).sample().numpy()
+    judged = []
+    for (i, mask), (j, row) in itertools.product(enumerate(masks), enumerate(rows)):
+        (mean, covariance), hidden = moments(row, mask), 1 - mask
+        exact = mask * row + hidden * mean, hidden[:, None] * covariance * hidden
+        judged.append((sample[:, i, j], *exact))
+    return largest_z(judged)

@@ -9,7 +9,8 @@ from scipy import stats
 from lexppl.inference.contexts import program_settings
 from lexppl.models import DiscretizedLogisticMeansImputer, DiscretizedLogisticMixtureImputer
 from lexppl.models.imputers.logistics import log_mass
-from tests.refusals import refused
+from tests.distributions.goodness_of_fit import FAILURE_RATE, p_value
+from tests.refusals import refusals
 
 VALUES = np.arange(256) / 255
 WEIGHTS = np.array([0.3, 0.7])
@@ -91,17 +92,11 @@ def test_draws_have_the_conditional_masses(soft):
     distribution = imputer()(x, keep if soft else keep.bool()).expand((40_000, 1))
     draws = distribution.sample()[:, 0, 1] * 255
     torch.testing.assert_close(draws, draws.round(), rtol=0, atol=1e-9)
-    counts = torch.bincount(draws.round().long(), minlength=256).numpy()
-
-    def p_value(probabilities):
-        expected = 40_000 * probabilities
-        often = expected >= 5
-        seldom = np.array([[counts[~often].sum()], [expected[~often].sum()]])
-        pooled = np.concatenate([[counts[often], expected[often]], seldom], 1)
-        return stats.chisquare(*pooled[:, pooled[1] > 0]).pvalue
-
-    assert p_value(joint[40] / joint[40].sum()) > 1e-6
-    assert p_value(joint.sum(0) / joint.sum()) < 1e-6  # the control: told by nothing
+    given, alone = (torch.from_numpy(p / p.sum()) for p in (joint[40], joint.sum(0)))
+    values = torch.arange(256.0)[:, None]
+    assert p_value(draws.round()[:, None], values, given) > FAILURE_RATE
+    # The control: told by nothing.
+    assert p_value(draws.round()[:, None], values, alone) < FAILURE_RATE
 
 
 def test_the_fit_finds_the_mixture_that_made_the_rows():
@@ -126,19 +121,15 @@ def test_the_fit_finds_the_mixture_that_made_the_rows():
     np.testing.assert_allclose(fitted.weights[order], WEIGHTS, atol=0.04)
 
 
-@pytest.mark.parametrize(
-    "given,message",
-    [
-        ({"x": 255 * torch.ones(4, 2)}, "pixels must be in .* Divide by 255"),
-        ({"x": -torch.ones(4, 2)}, "pixels must be in"),
-        ({"epochs": -1}, "epochs must be"),
-        ({"learning_rate": 0.0}, "learning_rate must be"),
-        ({"least_scale": -0.1}, "least_scale must be"),
-        ({"components": 9}, "components must be"),
-    ],
+test_bad_fits = refusals(
+    ({"x": 255 * torch.ones(4, 2)}, "pixels must be in .* Divide by 255"),
+    ({"x": -torch.ones(4, 2)}, "pixels must be in"),
+    ({"epochs": -1}, "epochs must be"),
+    ({"learning_rate": 0.0}, "learning_rate must be"),
+    ({"least_scale": -0.1}, "least_scale must be"),
+    ({"components": 9}, "components must be"),
+    of=lambda given: KINDS[0].fit(**{"x": torch.rand(4, 2), "components": 2} | given),
 )
-def test_bad_fits(given, message):
-    refused(message, KINDS[0].fit, **{"x": torch.rand(4, 2), "components": 2} | given)
 
 
 def test_pixels_outside_are_refused_where_pyro_validates():

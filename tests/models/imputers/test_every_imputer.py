@@ -378,8 +378,7 @@ def test_bad_parts_of_the_imputed_law():
         Imputed(x, keep, dist.Normal(torch.zeros(3), 1).to_event(1))
     with pytest.raises(ValueError, match=r"keep must have .*1\), an entry for each feature"):
         Imputed(torch.randn(5, 1), keep, dist.Normal(torch.zeros(1), 1).to_event(1))
-    with pytest.raises(NotImplementedError, match="must define hidden_distribution"):
-        Imputer()(x, keep)
+    refused("must define hidden_distribution", Imputer(), x, keep, error=NotImplementedError)
     joint = Imputed(x, keep, dist.MultivariateNormal(torch.zeros(D), torch.eye(D)))
     refused("does not factorise", joint.log_prob, joint.sample(), error=NotImplementedError)
 

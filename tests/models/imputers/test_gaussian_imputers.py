@@ -16,8 +16,15 @@ from torch import Tensor
 from lexppl.models.imputers.conditional_gaussian import ConditionalGaussianImputer
 from lexppl.models.imputers.imputer import Imputer
 from lexppl.models.imputers.simple import ConstantImputer, GaussianImputer, MarginalImputer
-from tests.models.imputers.builders import D, covariance_of, imputers, largest_z, mean_of
-from tests.refusals import refused
+from tests.models.imputers.builders import (
+    D,
+    assert_moments,
+    covariance_of,
+    imputers,
+    largest_z_of,
+    mean_of,
+)
+from tests.refusals import refusals
 
 
 def _conditional(
@@ -32,10 +39,9 @@ def _conditional(
     )
 
 
-def _reference_moments(
-    x: np.ndarray, keep: np.ndarray, mean: np.ndarray, covariance: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and covariance of the whole imputed row, fractional entries included."""
+def _moments(x: np.ndarray, keep: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and covariance of the draws, those against fractional entries included."""
+    mean, covariance = mean_of().numpy(), covariance_of().numpy()
     kept = keep > 0.5
     size = len(x)
     draw_mean, draw_covariance = np.zeros(size), np.zeros((size, size))
@@ -53,8 +59,7 @@ def _reference_moments(
     # The variances of the block are the leave-one-out ones: two ways to the same numbers.
     np.testing.assert_allclose(np.diag(block), draw_covariance[s, s], rtol=1e-9)
     draw_covariance[np.ix_(s, s)] = block
-    hide = 1 - keep
-    return keep * x + hide * draw_mean, hide[:, None] * draw_covariance * hide
+    return draw_mean, draw_covariance
 
 
 HARD_MASKS = np.array(list(itertools.product([0.0, 1.0], repeat=D)))
@@ -63,52 +68,23 @@ SOFT_MASKS = np.array(
 )
 
 
-@pytest.mark.parametrize("masks", [HARD_MASKS, SOFT_MASKS], ids=["hard", "soft"])
-def test_mean_and_covariance_are_the_closed_form(masks: np.ndarray) -> None:
-    x = torch.randn(3, D, dtype=torch.float64)
-    keep = torch.from_numpy(masks).unsqueeze(1).expand(-1, 3, -1)
-    imputer = ConditionalGaussianImputer(mean_of(), covariance_of())
-    distribution = imputer(x, keep)
-    for i, j in itertools.product(range(len(masks)), range(3)):
-        mean, covariance = _reference_moments(
-            x[j].numpy(), masks[i], mean_of().numpy(), covariance_of().numpy()
-        )
-        np.testing.assert_allclose(distribution.mean[i, j], mean, rtol=1e-9, atol=1e-10)
-        hidden = 1 - masks[i]
-        np.testing.assert_allclose(
-            np.outer(hidden, hidden)
-            * distribution.hidden_distribution.covariance_matrix[i, j].numpy(),
-            covariance,
-            rtol=1e-9,
-            atol=1e-10,
-        )
-        np.testing.assert_allclose(
-            distribution.variance[i, j], np.diag(covariance), rtol=1e-9, atol=1e-10
-        )
-    if masks is HARD_MASKS:
-        of_bool = imputer(x, keep.bool())
-        torch.testing.assert_close(of_bool.mean, distribution.mean, rtol=1e-12, atol=1e-12)
-        torch.testing.assert_close(of_bool.variance, distribution.variance)
-
-
-def _largest_z(imputer: Imputer, masks: np.ndarray, draws: int = 20_000) -> tuple[float, float]:
-    """Of the draws' means and covariances against the closed form, as :func:`largest_z`."""
-    x = torch.randn(2, D, dtype=torch.float64, generator=torch.Generator().manual_seed(9))
-    distribution = imputer(x, torch.from_numpy(masks).unsqueeze(1))
-    sample = distribution.expand((draws, len(masks), 2)).rsample().numpy()
-    law = mean_of().numpy(), covariance_of().numpy()
-    return largest_z(
-        (sample[:, i, j], *_reference_moments(x[j].numpy(), masks[i], *law))
-        for i, j in itertools.product(range(len(masks)), range(2))
-    )
+ROWS = torch.randn(2, D, dtype=torch.float64, generator=torch.Generator().manual_seed(9)).numpy()
+hard_and_soft = pytest.mark.parametrize("masks", [HARD_MASKS, SOFT_MASKS], ids=["hard", "soft"])
 
 
 @pytest.mark.smoke
-@pytest.mark.parametrize("masks", [HARD_MASKS, SOFT_MASKS], ids=["hard", "soft"])
-def test_conditional_draws_match_the_closed_form(masks: np.ndarray) -> None:
-    """Fails with probability 1e-6 for a right distribution."""
-    largest, threshold = _largest_z(ConditionalGaussianImputer(mean_of(), covariance_of()), masks)
+@hard_and_soft
+def test_moments_are_the_closed_form_and_draws_have_them(masks: np.ndarray) -> None:
+    """Draws fail with probability 1e-6 for a right distribution."""
+    imputer = ConditionalGaussianImputer(mean_of(), covariance_of())
+    assert_moments(imputer, ROWS, masks, _moments)
+    largest, threshold = largest_z_of(imputer, ROWS, masks, _moments)
     assert largest < threshold
+    if masks is HARD_MASKS:
+        x, keep = torch.from_numpy(ROWS), torch.from_numpy(masks).unsqueeze(1)
+        of_bool, distribution = imputer(x, keep.bool()), imputer(x, keep)
+        torch.testing.assert_close(of_bool.mean, distribution.mean, rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(of_bool.variance, distribution.variance)
 
 
 class _ConditionalMeanMarginalNoise(ConditionalGaussianImputer):
@@ -119,7 +95,7 @@ class _ConditionalMeanMarginalNoise(ConditionalGaussianImputer):
         return dist.Normal(mean, self.covariance.diagonal().sqrt()).to_event(1)
 
 
-@pytest.mark.parametrize("masks", [HARD_MASKS, SOFT_MASKS], ids=["hard", "soft"])
+@hard_and_soft
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -132,7 +108,7 @@ class _ConditionalMeanMarginalNoise(ConditionalGaussianImputer):
     ids=["independent", "diagonal covariance", "wrong spread", "scaled", "shifted"],
 )
 def test_wrong_laws_fail_the_same_test(wrong: Callable[[], Imputer], masks: np.ndarray) -> None:
-    largest, threshold = _largest_z(wrong(), masks)
+    largest, threshold = largest_z_of(wrong(), ROWS, masks, _moments)
     assert largest > threshold
 
 
@@ -206,9 +182,8 @@ def test_log_prob_of_fractional_masks_is_that_of_the_interpolation() -> None:
     sample = conditional.rsample()
     for i, mask in enumerate(SOFT_MASKS):
         free = mask < 1
-        mean, covariance = _reference_moments(
-            x[0].numpy(), mask, mean_of().numpy(), covariance_of().numpy()
-        )
+        (mean, covariance), hide = _moments(x[0].numpy(), mask), 1 - mask
+        mean, covariance = mask * x[0].numpy() + hide * mean, hide[:, None] * covariance * hide
         block = stats.multivariate_normal(mean[free], covariance[np.ix_(free, free)])
         value = sample[i, 0].numpy()[free]
         assert float(conditional.log_prob(sample)[i, 0]) == pytest.approx(block.logpdf(value))
@@ -274,37 +249,24 @@ def test_rank_one_covariances_are_factorised_in_float32(size: int) -> None:
 NAN, ZERO, CONDITIONAL = float("nan"), torch.zeros(2), ConditionalGaussianImputer
 
 
-@pytest.mark.parametrize(
-    "build,error,message",
-    [
-        (lambda: ConstantImputer(NAN), ValueError, "value must be finite; 1 of its 1"),
-        (lambda: ConstantImputer("zero"), TypeError, "value must be a number"),
-        (lambda: ConstantImputer(torch.ones(2) * 1j), TypeError, "value must be real"),
-        (lambda: GaussianImputer(scale=0.0), ValueError, "scale must be positive"),
-        (lambda: GaussianImputer(scale=[1.0, -1.0]), ValueError, "smallest value is -1"),
-        (lambda: GaussianImputer([0.0], [1.0, 1.0]), ValueError, "as mean, or be a number"),
-        (lambda: GaussianImputer(float("inf")), ValueError, "mean must be finite"),
-        (lambda: MarginalImputer(torch.ones(0, 3)), ValueError, r"\(N, \*event\), none of them 0"),
-        (lambda: MarginalImputer(torch.ones(3)), ValueError, r"shape \(N, \*event\)"),
-        (lambda: MarginalImputer(torch.tensor([[NAN, 1.0]])), ValueError, "1 of its 2 values"),
-        (
-            lambda: CONDITIONAL(torch.eye(2), torch.eye(2)),
-            ValueError,
-            r"mean must have shape \(D,\)",
-        ),
-        (lambda: CONDITIONAL(ZERO, torch.eye(3)), ValueError, r"must have shape \(2, 2\)"),
-        (lambda: CONDITIONAL(ZERO, torch.eye(2).double()), TypeError, "of one type"),
-        (lambda: CONDITIONAL(ZERO, [[1.0, 0.5], [0.4, 1.0]]), ValueError, "symmetric; .* by 0.1"),
-        (lambda: CONDITIONAL(ZERO, [[1.0, 2.0], [2.0, 1.0]]), ValueError, "has the eigenvalue -1"),
-        (lambda: CONDITIONAL(ZERO, [[1.0, 0.0], [0.0, -1.0]]), ValueError, "semi-definite"),
-        (lambda: CONDITIONAL(ZERO, [[1.0, 0.1], [0.1, 0.0]]), ValueError, "semi-definite"),
-        (lambda: CONDITIONAL(ZERO, [[1.0, NAN], [NAN, 1.0]]), ValueError, "finite; 2 of its 4"),
-        (
-            lambda: CONDITIONAL.fit(torch.randn(5, 2, 2)),
-            ValueError,
-            r"shape \(B, D\), and GaussianImputer.fit",
-        ),
-    ],
+test_bad_arguments = refusals(
+    (lambda: ConstantImputer(NAN), "value must be finite; 1 of its 1"),
+    (lambda: ConstantImputer("zero"), TypeError, "value must be a number"),
+    (lambda: ConstantImputer(torch.ones(2) * 1j), TypeError, "value must be real"),
+    (lambda: GaussianImputer(scale=0.0), "scale must be positive"),
+    (lambda: GaussianImputer(scale=[1.0, -1.0]), "smallest value is -1"),
+    (lambda: GaussianImputer([0.0], [1.0, 1.0]), "as mean, or be a number"),
+    (lambda: GaussianImputer(float("inf")), "mean must be finite"),
+    (lambda: MarginalImputer(torch.ones(0, 3)), r"\(N, \*event\), none of them 0"),
+    (lambda: MarginalImputer(torch.ones(3)), r"shape \(N, \*event\)"),
+    (lambda: MarginalImputer(torch.tensor([[NAN, 1.0]])), "1 of its 2 values"),
+    (lambda: CONDITIONAL(torch.eye(2), torch.eye(2)), r"mean must have shape \(D,\)"),
+    (lambda: CONDITIONAL(ZERO, torch.eye(3)), r"must have shape \(2, 2\)"),
+    (lambda: CONDITIONAL(ZERO, torch.eye(2).double()), TypeError, "of one type"),
+    (lambda: CONDITIONAL(ZERO, [[1.0, 0.5], [0.4, 1.0]]), "symmetric; .* by 0.1"),
+    (lambda: CONDITIONAL(ZERO, [[1.0, 2.0], [2.0, 1.0]]), "has the eigenvalue -1"),
+    (lambda: CONDITIONAL(ZERO, [[1.0, 0.0], [0.0, -1.0]]), "semi-definite"),
+    (lambda: CONDITIONAL(ZERO, [[1.0, 0.1], [0.1, 0.0]]), "semi-definite"),
+    (lambda: CONDITIONAL(ZERO, [[1.0, NAN], [NAN, 1.0]]), "finite; 2 of its 4"),
+    (lambda: CONDITIONAL.fit(torch.randn(5, 2, 2)), r"shape \(B, D\), and GaussianImputer.fit"),
 )
-def test_bad_arguments(build: Callable[[], Imputer], error: type, message: str) -> None:
-    refused(message, build, error=error)

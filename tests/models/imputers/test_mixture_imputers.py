@@ -4,7 +4,7 @@ negative controls that must fail."""
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
@@ -23,8 +23,9 @@ from lexppl.models import (
 )
 from lexppl.models.imputers.imputer import Imputer
 from lexppl.models.imputers.mixture import ComponentDistribution, IndependentFeatures
-from tests.models.imputers.builders import largest_z
-from tests.refusals import refused
+from tests.distributions.goodness_of_fit import p_value
+from tests.models.imputers.builders import assert_moments, largest_z_of
+from tests.refusals import refusals
 
 C, D, N = 3, 3, 8
 WEIGHTS = np.array([0.2, 0.5, 0.3])
@@ -51,7 +52,6 @@ def _imputers(dtype: torch.dtype = torch.float64) -> dict[str, Imputer]:
 
 NAMES = list(_imputers())
 MIXTURES = NAMES[:3]
-POINTS = NAMES[1:]
 
 
 def _x(dtype: torch.dtype = torch.float64) -> Tensor:
@@ -100,7 +100,7 @@ def _entry_probabilities(name: str, x: np.ndarray, keep: np.ndarray) -> np.ndarr
 
 
 def _moments(name: str, x: np.ndarray, keep: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean (D,) and second moments (D, D) of what would stand in each entry, were it hidden."""
+    """Mean (D,) and covariance (D, D) of what would stand in each entry, were it hidden."""
     probabilities = _entry_probabilities(name, x, keep)
     first, second = _component_moments(name)
     mean = np.einsum("dc,cd->d", probabilities, first)
@@ -108,7 +108,7 @@ def _moments(name: str, x: np.ndarray, keep: np.ndarray) -> tuple[np.ndarray, np
     for d, e in itertools.product(range(D), repeat=2):
         if d == e or max(keep[d], keep[e]) <= 0.5:
             moment[d, e] = probabilities[d] @ second[:, d, e]
-    return mean, moment
+    return mean, moment - np.outer(mean, mean)
 
 
 @pytest.mark.parametrize("as_bool", [False, True])
@@ -189,46 +189,12 @@ def test_density_of_fractional_masks() -> None:
 
 @pytest.mark.parametrize("masks", [HARD_MASKS, SOFT_MASKS], ids=["hard", "soft"])
 @pytest.mark.parametrize("name", NAMES)
-def test_mean_and_variance_are_the_closed_form(name: str, masks: np.ndarray) -> None:
-    distribution = _imputers()[name](_x(), torch.from_numpy(masks).unsqueeze(1))
-    for (i, mask), (j, row) in itertools.product(enumerate(masks), enumerate(ROWS)):
-        mean, second = _moments(name, row, mask)
-        variance = np.diag(second) - mean**2
-        hidden = distribution.hidden_distribution
-        for found, exact in (
-            (hidden.mean, mean),
-            (hidden.variance, variance),
-            (distribution.mean, mask * row + (1 - mask) * mean),
-            (distribution.variance, (1 - mask) ** 2 * variance),
-        ):
-            np.testing.assert_allclose(found[i, j], exact, rtol=1e-9, atol=1e-12)
-
-
-def _largest_z(
-    name: str, imputer: Imputer, masks: np.ndarray, as_bool: bool = False, draws: int = 20_000
-) -> tuple[float, float]:
-    """Of the hidden distribution's draws, as :func:`largest_z`."""
-    keep = torch.from_numpy(masks).unsqueeze(1)
-    distribution = imputer(_x(), keep.bool() if as_bool else keep).hidden_distribution
-    sample = distribution.expand((draws, len(masks), 2)).rsample().numpy()
-    judged = []
-    for (i, mask), (j, row) in itertools.product(enumerate(masks), enumerate(ROWS)):
-        # Against entries that are kept altogether nothing is drawn.
-        entries = np.flatnonzero(mask <= 0.5) if as_bool or masks is HARD_MASKS else np.arange(D)
-        mean, second = _moments(name, row, mask)
-        covariance = (second - np.outer(mean, mean))[np.ix_(entries, entries)]
-        judged.append((sample[:, i, j][:, entries], mean[entries], covariance))
-    return largest_z(judged)
-
-
-@pytest.mark.parametrize("masks", [HARD_MASKS, SOFT_MASKS], ids=["hard", "soft"])
-@pytest.mark.parametrize("name", NAMES)
-def test_draws_match_the_closed_form(name: str, masks: np.ndarray) -> None:
-    """Each fails with probability 1e-6 for a right distribution."""
-    largest, threshold = _largest_z(name, _imputers()[name], masks)
-    assert largest < threshold
-    if masks is HARD_MASKS:
-        largest, threshold = _largest_z(name, _imputers()[name], masks, as_bool=True)
+def test_moments_are_the_closed_form_and_draws_have_them(name: str, masks: np.ndarray) -> None:
+    """Draws of each fail with probability 1e-6 for a right distribution."""
+    imputer, moments = _imputers()[name], partial(_moments, name)
+    assert_moments(imputer, ROWS, masks, moments)
+    for as_bool in (False, True)[: 1 + (masks is HARD_MASKS)]:
+        largest, threshold = largest_z_of(imputer, ROWS, masks, moments, as_bool)
         assert largest < threshold
 
 
@@ -272,7 +238,8 @@ class _ComponentsApart(GaussianMixtureImputer):
 @pytest.mark.parametrize("wrong", [_ToldByHidden, _ToldByNothing, _OwnValueTells, _ComponentsApart])
 def test_wrong_laws_fail_the_same_test(wrong: type[GaussianMixtureImputer]) -> None:
     masks = SOFT_MASKS if wrong is _OwnValueTells else HARD_MASKS
-    largest, threshold = _largest_z("gaussian-mixture", wrong(WEIGHTS, MEANS, SCALES), masks)
+    imputer, moments = wrong(WEIGHTS, MEANS, SCALES), partial(_moments, "gaussian-mixture")
+    largest, threshold = largest_z_of(imputer, ROWS, masks, moments)
     assert largest > threshold
 
 
@@ -290,19 +257,12 @@ def test_rows_come_as_often_as_they_should(name: str, as_bool: bool) -> None:
         same = (sample[:, i, j][:, None, hidden] == REFERENCE[:, hidden]).all(-1)
         assert (same.sum(1) == 1).all()
         probabilities = rule(row, mask) @ _row_weights(name)
-        counts = same.sum(0)
-        assert (counts[probabilities == 0] == 0).all()
-        possible = probabilities > 0
-        if possible.sum() > 1:
-            expected = draws * probabilities[possible]
-            frequent = expected >= 5
-            pooled = [*counts[possible][frequent], counts[possible][~frequent].sum()]
-            means = [*expected[frequent], expected[~frequent].sum()]
-            if means[-1] == 0:
-                pooled, means = pooled[:-1], means[:-1]
-            assert stats.chisquare(pooled, means).pvalue > CHANCE / 14
-            if len(means) > 2:  # the control: equal chances
-                assert stats.chisquare(pooled).pvalue < CHANCE or name == "kmeans-data"
+        assert (same.sum(0)[probabilities == 0] == 0).all()
+        drawn, possible = (torch.from_numpy(v) for v in (same.argmax(1), probabilities > 0))
+        support, exact = possible.nonzero(), torch.from_numpy(probabilities)[possible]
+        assert p_value(drawn[:, None], support, exact) > CHANCE / 14
+        if len(support) > 2 and name != "kmeans-data":  # the control: equal chances
+            assert p_value(drawn[:, None], support, exact * 0 + 1 / len(support)) < CHANCE
 
 
 @pytest.mark.parametrize("uniform", [0.0, 1.0])
@@ -389,41 +349,20 @@ NAN, ONE, GAUSSIAN = float("nan"), torch.ones(1).double(), GaussianMixtureImpute
 TWO = ([0.5, 0.5], [[0.0], [1.0]], [[1.0], [1.0]])
 
 
-@pytest.mark.parametrize(
-    "build,error,message",
-    [
-        (lambda: GAUSSIAN([1.0], [0.0], [1.0]), ValueError, "means must have shape"),
-        (lambda: GAUSSIAN([], [[]], [[]]), ValueError, "means must have shape"),
-        (
-            lambda: GAUSSIAN([1.0], [[0.0]], [[1.0, 1.0]]),
-            ValueError,
-            r"scales .* \(1, 1\); .* \(1, 2\)",
-        ),
-        (
-            lambda: GAUSSIAN([0.5, 0.5], [[0.0]], [[1.0]]),
-            ValueError,
-            r"weights .* \(1,\); .* \(2,\)",
-        ),
-        (lambda: GAUSSIAN([0.5], [[0.0]], [[1.0]]), ValueError, "sum to 1; .* 0.5"),
-        (lambda: GAUSSIAN([1.0, 0.0], *TWO[1:]), ValueError, "weights must be positive"),
-        (lambda: GAUSSIAN([1.0], [[0.0]], [[0.0]]), ValueError, "scales must be positive"),
-        (lambda: GAUSSIAN([1.0], [[NAN]], [[1.0]]), ValueError, "means must be finite"),
-        (lambda: MixtureMeansImputer(ONE, [[0.0]], [[1.0]]), TypeError, "must be of one type"),
-        (
-            lambda: MixtureDataImputer(*TWO, [[1.0, 2.0]]),
-            ValueError,
-            r"shape \(N, 1\), as means",
-        ),
-        (lambda: MixtureDataImputer(*TWO, [[NAN]]), ValueError, "reference must be finite"),
-        (lambda: MixtureDataImputer(*TWO, ONE[None]), TypeError, "must be of one type"),
-        (lambda: KMeansDataImputer([0.0], [[0.0]]), ValueError, r"must have shape \(C, \*event\)"),
-        (lambda: KMeansDataImputer([[0.0]], torch.ones(0, 1)), ValueError, r"shape \(N, 1\)"),
-        (
-            lambda: KMeansDataImputer([[0.0], [9.0]], [[0.0]]),
-            ValueError,
-            "row 1 of centres has none",
-        ),
-    ],
+test_bad_arguments = refusals(
+    (lambda: GAUSSIAN([1.0], [0.0], [1.0]), "means must have shape"),
+    (lambda: GAUSSIAN([], [[]], [[]]), "means must have shape"),
+    (lambda: GAUSSIAN([1.0], [[0.0]], [[1.0, 1.0]]), r"scales .* \(1, 1\); .* \(1, 2\)"),
+    (lambda: GAUSSIAN([0.5, 0.5], [[0.0]], [[1.0]]), r"weights .* \(1,\); .* \(2,\)"),
+    (lambda: GAUSSIAN([0.5], [[0.0]], [[1.0]]), "sum to 1; .* 0.5"),
+    (lambda: GAUSSIAN([1.0, 0.0], *TWO[1:]), "weights must be positive"),
+    (lambda: GAUSSIAN([1.0], [[0.0]], [[0.0]]), "scales must be positive"),
+    (lambda: GAUSSIAN([1.0], [[NAN]], [[1.0]]), "means must be finite"),
+    (lambda: MixtureMeansImputer(ONE, [[0.0]], [[1.0]]), TypeError, "must be of one type"),
+    (lambda: MixtureDataImputer(*TWO, [[1.0, 2.0]]), r"shape \(N, 1\), as means"),
+    (lambda: MixtureDataImputer(*TWO, [[NAN]]), "reference must be finite"),
+    (lambda: MixtureDataImputer(*TWO, ONE[None]), TypeError, "must be of one type"),
+    (lambda: KMeansDataImputer([0.0], [[0.0]]), r"must have shape \(C, \*event\)"),
+    (lambda: KMeansDataImputer([[0.0]], torch.ones(0, 1)), r"shape \(N, 1\)"),
+    (lambda: KMeansDataImputer([[0.0], [9.0]], [[0.0]]), "row 1 of centres has none"),
 )
-def test_bad_arguments(build: Callable[[], Imputer], error: type, message: str) -> None:
-    refused(message, build, error=error)

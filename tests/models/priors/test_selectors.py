@@ -221,15 +221,8 @@ def test_a_fit_and_its_files(name, replicates, tmp_path):
     model = LEX(SELECTORS[name](), ConstantImputer(0.0), predictor, [CostPenalty([0.01] * 4)])
     latents = weights_with_priors(model)
     guide = AutoNormal(pyro.poutine.block(model, expose=latents)) if latents else None
-    result = fit(
-        model,
-        (SITED, Y),
-        guide=guide,
-        objective=NestedIWAE(2),
-        epochs=2,
-        replicates=replicates,
-        progress=False,
-    )
+    options = {"objective": NestedIWAE(2), "epochs": 2, "progress": False}
+    result = fit(model, (SITED, Y), guide=guide, replicates=replicates, **options)
     save(result, tmp_path)
     again = load(tmp_path, guide=(lambda: copy.deepcopy(guide)) if guide else None)
     assert describe(again.model) == describe(result.model)

@@ -150,10 +150,7 @@ def law_of(**changes):
 test_wrong_laws = refusals(
     (lambda: BigramImputer(**law_of(words=torch.ones(2, 5))), r"to_class must have shape \(5, 2\)"),
     (lambda: BigramImputer(**law_of(to_class=torch.ones(V, C))), "to_class must have prob"),
-    (
-        lambda: BigramImputer(**law_of(words=torch.full((C, V), 1 / V))),
-        "words must give padding, number 0",
-    ),
+    (lambda: BigramImputer(**law_of(words=torch.full((C, V), 1 / V))), "words must give padding"),
     (lambda: UnigramImputer(torch.ones(3)), "frequency must have probabilities"),
     (lambda: UnigramImputer(torch.ones(3) / 3), "frequency must give padding"),
     (lambda: BigramImputer.fit(X, V, classes=5), "classes must be a whole number from 1 to 4"),

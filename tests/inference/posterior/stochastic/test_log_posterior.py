@@ -18,7 +18,7 @@ from tests.inference.posterior.stochastic.gaussian_rows import (
     mask_rows,
     regression_rows,
 )
-from tests.refusals import refused
+from tests.refusals import refusals
 
 
 class Constrained(PyroModule):
@@ -133,15 +133,14 @@ def impossible(x, y=None):
         pyro.sample("y", dist.Poisson(torch.zeros(len(x)) + 0.0 * scale), obs=y)
 
 
-@pytest.mark.parametrize(
-    ("program", "options", "error", "words"),
-    [
-        (plain, {}, ValueError, "no global latents"),
-        (discrete, {}, ValueError, "'size' is discrete"),
-        (plain, {"batch_size": 31}, ValueError, "batch has 31 rows, more than 30"),
-        (impossible, {}, FloatingPointError, "probability zero"),
-    ],
+test_what_cannot_be_sampled_is_refused = refusals(
+    (plain, {}, "no global latents"),
+    (discrete, {}, "'size' is discrete"),
+    (plain, {"batch_size": 31}, "batch has 31 rows, more than 30"),
+    (impossible, {}, FloatingPointError, "probability zero"),
+    of=lambda program, options: of(
+        program,
+        (torch.randn(30, 2, generator=torch.Generator().manual_seed(0)), torch.ones(30)),
+        **options,
+    ),
 )
-def test_what_cannot_be_sampled_is_refused(program, options, error, words):
-    x = torch.randn(30, 2, generator=torch.Generator().manual_seed(0))
-    refused(words, of, program, (x, torch.ones(30)), error=error, **options)

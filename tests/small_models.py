@@ -1,4 +1,4 @@
-"""Small tables, explainers and programs that the tests of inference share."""
+"""Small tables, explainers, programs and fits of them, which the tests share."""
 
 import pyro
 import pyro.distributions as dist
@@ -6,7 +6,8 @@ import torch
 from pyro.nn import PyroModule, PyroSample
 from torch import nn
 
-from lexppl.effects import mask_particles, penalty
+from lexppl.distributions import KSubset
+from lexppl.effects import imputation_particles, mask_particles, penalty
 from lexppl.inference import NestedIWAE, fit
 from lexppl.models import (
     LEX,
@@ -14,6 +15,7 @@ from lexppl.models import (
     BernoulliSelector,
     CategoricalLikelihood,
     ConstantImputer,
+    GaussianImputer,
     Predictor,
 )
 
@@ -42,6 +44,25 @@ def explainer(
     network = MLP(features, outputs, hidden, seed=None if seed is None else seed + 1)
     predictor = predictor or Predictor(network, likelihood or CategoricalLikelihood())
     return program(chosen, ConstantImputer() if imputer is None else imputer, predictor, **options)
+
+
+class OwnExplainer(PyroModule):
+    """README's program of a user's own, and how its labels are made of what it is given."""
+
+    def __init__(self, features=3, classes=2, k=2, make=lambda y: y, law=None):
+        super().__init__()
+        self.selector = MLP(features, features, (4,))
+        self.predictor = MLP(features, classes, (4,))
+        self.imputer, self.k, self.make, self.law = GaussianImputer(), k, make, law
+
+    def forward(self, x, y=None):
+        with pyro.plate("data", len(x), dim=-1), mask_particles():
+            mask = pyro.sample("mask", KSubset(self.selector(x), k=self.k))
+            with imputation_particles():
+                x_imputed = pyro.sample("x_imputed", self.imputer(x, mask))
+                outputs = self.predictor(x_imputed)
+                law = self.law(outputs) if self.law else dist.Categorical(logits=outputs)
+                return pyro.sample("y", law, obs=None if y is None else self.make(y))
 
 
 class Line(PyroModule):
