@@ -16,6 +16,7 @@ import torch
 
 from lexppl.cli import main
 from lexppl.systems import METHODS
+from tests.refusals import over
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -197,19 +198,16 @@ def test_write_your_own(followed):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(
-    ("page", "check"),
-    [
-        ("scikit_learn.md", lambda n: n["explainer"].importances(n["X_test"]).shape == (143, 30)),
-        ("systems.md", lambda n: len(n["result"].history) == 4),
-        ("other_formats.md", lambda n: n["kept"].values.shape == (100, 30)),
-        (
-            "images_texts.md",
-            lambda n: n["loud"].targets(n["written"][:4]).argmax(1).tolist() == [1, 0, 1, 0],
-        ),
-    ],
+@over(
+    ("scikit_learn.md", lambda n: n["explainer"].importances(n["X_test"]).shape == (143, 30)),
+    ("systems.md", lambda n: len(n["result"].history) == 4),
+    ("other_formats.md", lambda n: n["kept"].values.shape == (100, 30)),
+    (
+        "images_texts.md",
+        lambda n: n["loud"].targets(n["written"][:4]).argmax(1).tolist() == [1, 0, 1, 0],
+    ),
 )
-def test_scikit_learn_and_systems(followed, page, check):
+def test_scikit_learn_and_systems(page, check, followed):
     assert check(followed(page)[0])
 
 

@@ -36,7 +36,7 @@ from lexppl.models import (
     observe,
 )
 from lexppl.systems import lex as lex_system
-from tests.refusals import refused
+from tests.refusals import over, refused
 
 FAILURE = 1e-6
 """Probability with which a correct implementation fails one test by its z-scores."""
@@ -592,41 +592,38 @@ def test_files_are_refused_before_writing(tmp_path):
 X, Y = rows(6)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"x": X[:, :2]}, "x must have 3 features, as in fit; it has 2"),
-        ({"x": X[0]}, r"x must have shape \(B, D\); it has \(3,\): give x\[:1\]"),
-        ({"x": (X, Y), "y": Y}, "y is given twice"),
-        ({"x": (X, Y, Y), "y": None}, "a pair .x, y.; it is 3 of them"),
-        ({"x": X[:0]}, "x has no rows"),
-        ({"x": X / 0.0}, "x must be finite"),
-        ({"x": X.double()}, "x is torch.float64 and the model torch.float32"),
-        ({"y": Y[:3]}, "x has 6 rows and y has 3"),
-        ({"y": Y + 1}, "labels must be 0 … 1 for classes=2; y has 2 in row"),
-        ({"y": Y + 1.0}, "labels must be 0 … 1 for classes=2; y has 2 in row"),
-        (
-            {"y": Y + 0.5},
-            r"in row 0, and 5 more .* probabilities of labels are y \(N, 2\)",
-        ),
-        ({"y": torch.full((6,), math.nan)}, "y must be finite"),
-        ({"y": torch.tensor(1)}, "one value for each row"),
-        (
-            {"y": torch.ones(6, 3) / 3},
-            r"\(N, 2\), labels, or .* for classes=2; the shape is \(6, 3\)",
-        ),
-        ({"y": torch.ones(6, 2)}, "sum to 1; 6 of 6"),
-        ({"draws": -1}, "draws must be a whole number of at least 0; it is -1"),
-        ({"draws": 2.0}, "draws must be"),
-        ({"imputations": 0}, "imputations must be"),
-        ({"rows_per_chunk": 0}, "rows_per_chunk must be"),
-        ({"proposals": True}, "proposals must be"),
-        ({"seed": -1}, "seed must be"),
-        ({"coords": {"row": ["a"]}}, r"coords\['row'\] must be 6 names; there are 1"),
-        ({"coords": {"row": ["a"] * 6}}, r"coords\['row'\] must be 6 different names"),
-        ({"entry_names": ["a", "b"]}, "entry_names must be 3 names; there are 2"),
-        ({"coords": {"input": ["a", "b"]}}, r"coords\['input'\] must be 3 names; there are 2"),
-    ],
+@over(
+    ({"x": X[:, :2]}, "x must have 3 features, as in fit; it has 2"),
+    ({"x": X[0]}, r"x must have shape \(B, D\); it has \(3,\): give x\[:1\]"),
+    ({"x": (X, Y), "y": Y}, "y is given twice"),
+    ({"x": (X, Y, Y), "y": None}, "a pair .x, y.; it is 3 of them"),
+    ({"x": X[:0]}, "x has no rows"),
+    ({"x": X / 0.0}, "x must be finite"),
+    ({"x": X.double()}, "x is torch.float64 and the model torch.float32"),
+    ({"y": Y[:3]}, "x has 6 rows and y has 3"),
+    ({"y": Y + 1}, "labels must be 0 … 1 for classes=2; y has 2 in row"),
+    ({"y": Y + 1.0}, "labels must be 0 … 1 for classes=2; y has 2 in row"),
+    (
+        {"y": Y + 0.5},
+        r"in row 0, and 5 more .* probabilities of labels are y \(N, 2\)",
+    ),
+    ({"y": torch.full((6,), math.nan)}, "y must be finite"),
+    ({"y": torch.tensor(1)}, "one value for each row"),
+    (
+        {"y": torch.ones(6, 3) / 3},
+        r"\(N, 2\), labels, or .* for classes=2; the shape is \(6, 3\)",
+    ),
+    ({"y": torch.ones(6, 2)}, "sum to 1; 6 of 6"),
+    ({"draws": -1}, "draws must be a whole number of at least 0; it is -1"),
+    ({"draws": 2.0}, "draws must be"),
+    ({"imputations": 0}, "imputations must be"),
+    ({"rows_per_chunk": 0}, "rows_per_chunk must be"),
+    ({"proposals": True}, "proposals must be"),
+    ({"seed": -1}, "seed must be"),
+    ({"coords": {"row": ["a"]}}, r"coords\['row'\] must be 6 names; there are 1"),
+    ({"coords": {"row": ["a"] * 6}}, r"coords\['row'\] must be 6 different names"),
+    ({"entry_names": ["a", "b"]}, "entry_names must be 3 names; there are 2"),
+    ({"coords": {"input": ["a", "b"]}}, r"coords\['input'\] must be 3 names; there are 2"),
 )
 def test_mistakes_are_named_before_any_draw(changes, message):
     arguments = {"x": X, "y": None, **changes}
@@ -677,16 +674,13 @@ def test_attributions_are_ranked_by_their_size():
     assert table["agreement"].isna().all()
 
 
-@pytest.mark.parametrize(
-    ("distribution", "infer", "kind"),
-    [
-        (lambda x: dist.Bernoulli(logits=x).to_event(1), {}, "selection"),
-        (lambda x: KSubset(x, 1), {}, "selection"),
-        (lambda x: dist.Dirichlet(x.exp()), {}, "share"),
-        (lambda x: dist.Delta(x, event_dim=1), {"mask_kind": "attribution"}, "attribution"),
-        (lambda x: dist.Delta(x.sigmoid().round(), event_dim=1), {"mask_kind": "share"}, "share"),
-        (lambda x: dist.Delta(x.sigmoid(), event_dim=1), {}, None),
-    ],
+@over(
+    (lambda x: dist.Bernoulli(logits=x).to_event(1), {}, "selection"),
+    (lambda x: KSubset(x, 1), {}, "selection"),
+    (lambda x: dist.Dirichlet(x.exp()), {}, "share"),
+    (lambda x: dist.Delta(x, event_dim=1), {"mask_kind": "attribution"}, "attribution"),
+    (lambda x: dist.Delta(x.sigmoid().round(), event_dim=1), {"mask_kind": "share"}, "share"),
+    (lambda x: dist.Delta(x.sigmoid(), event_dim=1), {}, None),
 )
 def test_a_program_says_what_its_mask_holds(distribution, infer, kind):
     """A mask of shares that happen to be 0 and 1 is one of shares still."""

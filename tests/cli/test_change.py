@@ -11,6 +11,7 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 from lexppl.cli import main
 from lexppl.data.divided_table import divided_frame
 from lexppl.evaluation import explain_change
+from tests.refusals import over
 
 RNG = np.random.default_rng(1)
 
@@ -78,16 +79,13 @@ def test_without_refits_nothing_is_found(folder, capsys):
     assert "found" not in shown
 
 
-@pytest.mark.parametrize(
-    ("changed", "message", "code"),
-    [
-        ({}, "give --trust-black-box too", 2),
-        ({"new": "lines"}, "there is no black box file", 1),
-        ({"new": "line"}, "gives responses, which have no classes", 1),
-        ({"new": "years"}, "was fitted on columns that the table lacks: 'years'", 1),
-    ],
+@over(
+    ({}, "give --trust-black-box too", 2),
+    ({"new": "lines"}, "there is no black box file", 1),
+    ({"new": "line"}, "gives responses, which have no classes", 1),
+    ({"new": "years"}, "was fitted on columns that the table lacks: 'years'", 1),
 )
-def test_a_model_that_does_not_serve_is_refused_in_one_line(folder, capsys, changed, message, code):
+def test_a_model_that_does_not_serve_is_refused_in_one_line(changed, message, code, folder, capsys):
     trusted = ["--trust-black-box"] * bool(changed)
     assert main([*words(folder, **changed), *trusted, "--quiet"]) == code
     error = capsys.readouterr().err

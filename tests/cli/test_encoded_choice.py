@@ -18,6 +18,7 @@ from lexppl.systems.fit_plan import plan_for
 from lexppl.tabular.encoded_rows import EncodedRows
 from lexppl.tabular.table_fit import fit_table
 from tests.cli.tables import explained, numbers, page_of, people, written
+from tests.refusals import over
 
 SHORT = ["--epochs", "3", "--replicates", "1", "--draws", "5", "--quiet", "--penalty", "0.02"]
 
@@ -26,15 +27,12 @@ def meter(value, half):
     return EncodeMeter(value, value - half, value + half, -0.6, -0.6 + value, torch.zeros(1))
 
 
-@pytest.mark.parametrize(
-    ("value", "half", "said"),
-    [
-        (0.12, 0.04, "Yes: that a feature was kept, whatever it holds, encodes 0.120 nats a row "),
-        (0.005, 0.01, "No sign of it: which features are kept encodes 0.005 nats a row (95 % "),
-        (0.03, 0.05, "Too few rows to say: which features are kept may encode up to 0.080 nats"),
-        (0.004, 0.003, "No sign of it"),
-        (0.03, 0.01, "Too few rows to say"),
-    ],
+@over(
+    (0.12, 0.04, "Yes: that a feature was kept, whatever it holds, encodes 0.120 nats a row "),
+    (0.005, 0.01, "No sign of it: which features are kept encodes 0.005 nats a row (95 % "),
+    (0.03, 0.05, "Too few rows to say: which features are kept may encode up to 0.080 nats"),
+    (0.004, 0.003, "No sign of it"),
+    (0.03, 0.01, "Too few rows to say"),
 )
 def test_the_three_answers(value, half, said):
     told = EncodedChoice(meter(value, half), 400, -0.7, "price", "constant")

@@ -30,6 +30,7 @@ from lexppl.explanation import explain, mask_means
 from lexppl.explanation.reading.masks import masks_of
 from lexppl.models import MLP
 from tests.cli.tables import explained, numbers, page_of, people, written
+from tests.refusals import over
 
 QUICK = ["--epochs", "3", "--replicates", "2", "--draws", "10", "--quiet"]
 SMALLEST = ["--epochs", "1", "--replicates", "1", "--draws", "3", "--quiet"]
@@ -149,13 +150,10 @@ def test_the_penalty_is_from_the_data(results):
 
 
 @pytest.mark.complete(but=1)
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (["--penalty", "0.02"], "λ = 0.02 nats<"),
-        (["--k", "2"], "exactly 2 of the features"),
-        (["--method", "real_x"], "λ = 0.01 nats<"),
-    ],
+@over(
+    (["--penalty", "0.02"], "λ = 0.02 nats<"),
+    (["--k", "2"], "exactly 2 of the features"),
+    (["--method", "real_x"], "λ = 0.01 nats<"),
 )
 def test_nothing_is_chosen_that_was_typed_or_cannot_be(words, told, table, tmp_path, capsys):
     out = tmp_path / "r"

@@ -17,6 +17,7 @@ from lexppl.inference import FitResult, fit
 from lexppl.saving import save
 from lexppl.systems import lex
 from tests.cli.tables import numbers, people, written
+from tests.refusals import over
 
 ROWS = 12
 
@@ -179,21 +180,18 @@ def test_codes_of_digits_alone_are_the_words_that_they_were_in_fit(tmp_path, cap
     assert read_table(sold, encoding=source.data.encoding).y.tolist() == [0] * 20
 
 
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        (["new.csv", "--out", "o", "--with", "nowhere"], "--with nowhere: there is no explainer"),
-        (["new.csv", "--out", "o", "--with", ".", "--k", "3"], "--k is of a fit"),
-        (["new.csv", "--out", "o", "--with", ".", "--target=income"], "--target is of a fit"),
-        (["new.csv", "--out", "o", "--with", ".", "--penalty", "auto"], "--penalty with --with"),
-        (["new.csv", "--out", "o", "--with", ".", "--penalty", "3"], "outside"),
-        (["new.csv", "--out", ".", "--with", ".", "--overwrite"], "the explainer is in this"),
-        (["new.csv", "--out", "o", "--with", ".", "--row", "12"], "--row must be 0 to 11"),
-        (["wine", "--out", "o", "--with", "."], "there is no file 'wine'"),
-        (["lacks.csv", "--out", "o", "--with", "."], "it lacks"),
-    ],
+@over(
+    (["new.csv", "--out", "o", "--with", "nowhere"], "--with nowhere: there is no explainer"),
+    (["new.csv", "--out", "o", "--with", ".", "--k", "3"], "--k is of a fit"),
+    (["new.csv", "--out", "o", "--with", ".", "--target=income"], "--target is of a fit"),
+    (["new.csv", "--out", "o", "--with", ".", "--penalty", "auto"], "--penalty with --with"),
+    (["new.csv", "--out", "o", "--with", ".", "--penalty", "3"], "outside"),
+    (["new.csv", "--out", ".", "--with", ".", "--overwrite"], "the explainer is in this"),
+    (["new.csv", "--out", "o", "--with", ".", "--row", "12"], "--row must be 0 to 11"),
+    (["wine", "--out", "o", "--with", "."], "there is no file 'wine'"),
+    (["lacks.csv", "--out", "o", "--with", "."], "it lacks"),
 )
-def test_what_does_not_serve_is_refused_in_one_line(classes, words, expected, monkeypatch, capsys):
+def test_what_does_not_serve_is_refused_in_one_line(words, expected, classes, monkeypatch, capsys):
     _, _, folder = classes
     monkeypatch.chdir(folder)
     assert main(["explain", *words]) in (1, 2)

@@ -17,6 +17,7 @@ from lexppl.report.fit_warnings import (
     table_warnings,
 )
 from tests.cli.tables import explained
+from tests.refusals import over
 
 LEARNED = BaseRateGain(0.2, 0.02, 100)
 QUICK = ["--epochs", "2", "--replicates", "1", "--draws", "4", "--penalty", "0.02"]
@@ -89,20 +90,17 @@ def test_a_mask_of_nothing_is_right_where_nothing_was_learned():
     assert collapse_messages([None, None]) == []
 
 
-@pytest.mark.parametrize(
-    ("found", "begin"),
-    [
-        (learned_messages(LEARNED, 350), ""),
-        (
-            learned_messages(BaseRateGain(0.01, 0.05, 100), None),
-            "on held-out rows the explainer p",
-        ),
-        (early_message([150, 190], 200, True), ""),
-        (early_message([10, 190], 200, True), "the best epoch of 1 of 2 replicates came before"),
-        (path_message([0.01, 0.02, 0.04], 1), ""),
-        (path_message([0.01, 0.02, 0.04], 0), "the penalty chosen, 0.01 nats, is the smallest"),
-        (collapse_messages(["all off", None]), "collapse in 1 of 2 replicates (all off): no r"),
-    ],
+@over(
+    (learned_messages(LEARNED, 350), ""),
+    (
+        learned_messages(BaseRateGain(0.01, 0.05, 100), None),
+        "on held-out rows the explainer p",
+    ),
+    (early_message([150, 190], 200, True), ""),
+    (early_message([10, 190], 200, True), "the best epoch of 1 of 2 replicates came before"),
+    (path_message([0.01, 0.02, 0.04], 1), ""),
+    (path_message([0.01, 0.02, 0.04], 0), "the penalty chosen, 0.01 nats, is the smallest"),
+    (collapse_messages(["all off", None]), "collapse in 1 of 2 replicates (all off): no r"),
 )
 def test_warnings_are_given_where_they_are_due(found, begin):
     assert len(found) == bool(begin) and "".join(found).startswith(begin)
@@ -151,17 +149,14 @@ def test_a_column_that_gives_the_target_alone_is_warned_of():
     )
 
 
-@pytest.mark.parametrize(
-    ("agreement", "others", "warned"),
-    [
-        (0.96, 0.5, False),
-        (0.918, 0.5, True),
-        # Always its commonest label agrees in .97 of the rows.
-        (0.97, 0.03, True),
-        (0.995, 0.03, False),
-        (0.94, None, True),
-        (0.96, None, False),
-    ],
+@over(
+    (0.96, 0.5, False),
+    (0.918, 0.5, True),
+    # Always its commonest label agrees in .97 of the rows.
+    (0.97, 0.03, True),
+    (0.995, 0.03, False),
+    (0.94, None, True),
+    (0.96, None, False),
 )
 def test_an_explainer_that_differs_from_its_black_box_is_warned_of(agreement, others, warned):
     lines = fidelity_message(agreement, others)

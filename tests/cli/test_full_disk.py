@@ -9,6 +9,7 @@ from collections import namedtuple
 import pytest
 
 from tests.cli.tables import explained, people, written
+from tests.refusals import over
 
 QUICK = ["--epochs", "2", "--replicates", "2", "--penalty", "0.02", "--draws", "20", "--quiet"]
 Usage = namedtuple("Usage", "total used free")
@@ -42,9 +43,7 @@ def told_once(done: subprocess.CompletedProcess[str]) -> str:
 
 @pytest.mark.complete
 @pytest.mark.skipif(os.name != "posix", reason="file sizes are limited as POSIX does")
-@pytest.mark.parametrize(
-    "most", [pytest.param(5_000, id="the model"), pytest.param(200_000, id="the report")]
-)
+@over(pytest.param(5_000, id="the model"), pytest.param(200_000, id="the report"))
 def test_files_that_cannot_grow(most, tmp_path):
     """Each write beyond the limit fails as on a full disk, wherever it is."""
     table = written(people(), tmp_path)

@@ -30,6 +30,7 @@ from tests.cli.accessibility import DARK, LIGHT, checked
 from tests.cli.shaped import TELLING, folder_of_images, folder_of_shapes, table_of_texts
 from tests.data.images.written import write_mnist
 from tests.plots.test_plots import random_posterior
+from tests.refusals import over
 
 QUICK = ["--replicates", "2", "--draws", "10", "--quiet"]
 FEW = ["--epochs", "1", "--replicates", "1", "--draws", "5", "--quiet"]
@@ -221,15 +222,12 @@ def test_methods_explain_images(method, tmp_path, capsys):
 
 
 @pytest.mark.complete(but=1)
-@pytest.mark.parametrize(
-    "options",
-    [
-        ["--method", "real_x"],
-        ["--method", "fastshap"],
-        ["--imputer", "unigram", "--penalty", "0.01"],
-        ["--imputer", "bigram"],
-        ["--length", "5", "--keep-words", "end", "--vocabulary", "8", "--replicates", "2"],
-    ],
+@over(
+    ["--method", "real_x"],
+    ["--method", "fastshap"],
+    ["--imputer", "unigram", "--penalty", "0.01"],
+    ["--imputer", "bigram"],
+    ["--length", "5", "--keep-words", "end", "--vocabulary", "8", "--replicates", "2"],
 )
 def test_options_of_texts(options, tmp_path):
     table = table_of_texts(tmp_path / "reviews.csv", 40)

@@ -10,6 +10,7 @@ from tests import needs
 from tests.cli.shaped import folder_of_images, table_of_texts
 from tests.cli.tables import cases
 from tests.cli.test_bad_input import refused
+from tests.refusals import over
 
 QUICK = ["--epochs", "1", "--replicates", "1", "--draws", "5", "--quiet"]
 
@@ -78,13 +79,10 @@ def test_files_that_are_not_there(here, capsys):
     assert code == 1 and "MNIST/raw" in line
 
 
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
-        (["--patches", "9"], "--patches must be at most 8, as the images are 8 × 8 pixels"),
-        (["--k", "5"], "--k must be a whole number from 1 to 4"),
-        (["--row", "99"], "--row must be 0 to"),
-    ],
+@over(
+    (["--patches", "9"], "--patches must be at most 8, as the images are 8 × 8 pixels"),
+    (["--k", "5"], "--k must be a whole number from 1 to 4"),
+    (["--row", "99"], "--row must be 0 to"),
 )
 def test_numbers_that_do_not_fit_images(options, named, here, capsys):
     needs.torchvision()

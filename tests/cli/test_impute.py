@@ -12,7 +12,7 @@ from lexppl.data.divided_table import divided_set
 from lexppl.evaluation import imputation
 from lexppl.models.imputers import REFERENCE_ROWS, imputer_of
 from tests.cli.tables import explained, page_of, people, written
-from tests.refusals import refused
+from tests.refusals import over, refused
 
 QUICK = ["--rates", "0.3,0.7", "--draws", "10", "--quiet"]
 
@@ -95,9 +95,7 @@ def test_a_name_that_is_none_is_refused():
 
 
 @pytest.mark.complete(but=1)
-@pytest.mark.parametrize(
-    "name", ["gaussian-mixture", "mixture-means", "mixture-data", "kmeans-data"]
-)
+@over("gaussian-mixture", "mixture-means", "mixture-data", "kmeans-data")
 def test_the_report_says_what_hidden_features_are(name, tmp_path):
     words = ["--epochs", "1", "--replicates", "1", "--draws", "3", "--quiet", "--imputer", name]
     words += ["--penalty", "0.02", "--predictor", "network"]

@@ -21,6 +21,7 @@ from lexppl.inference import FitResult
 from lexppl.inference.training.loop import TrainingLoop
 from lexppl.report import page, report, sections
 from tests.cli.tables import explained, people, written
+from tests.refusals import over
 
 QUICK = ["--epochs", "6", "--replicates", "2", "--draws", "5", "--quiet"]
 
@@ -61,14 +62,11 @@ def test_interrupted_judge_keeps_the_explainer(tmp_path, monkeypatch, capsys):
     assert (out / "posterior.nc").exists()
 
 
-@pytest.mark.parametrize(
-    ("at", "owner", "name"),
-    [
-        (1, "lexppl.cli.explain_table", "read_source"),
-        (1, "lexppl.cli.explain_table", "capped"),
-        (1, "lexppl.inference.training.loop.TrainingLoop", "_step"),
-        (1, "lexppl.inference.training.loop.TrainingLoop", "_epoch"),
-    ],
+@over(
+    (1, "lexppl.cli.explain_table", "read_source"),
+    (1, "lexppl.cli.explain_table", "capped"),
+    (1, "lexppl.inference.training.loop.TrainingLoop", "_step"),
+    (1, "lexppl.inference.training.loop.TrainingLoop", "_epoch"),
 )
 def test_nothing_is_left(at, owner, name, tmp_path, monkeypatch, capsys):
     place = TrainingLoop if owner.endswith("TrainingLoop") else sys.modules[owner]
@@ -100,14 +98,11 @@ def test_a_first_epoch_that_is_cut_short_is_written(tmp_path, monkeypatch, capsy
 
 
 @pytest.mark.complete(but=1)
-@pytest.mark.parametrize(
-    ("owner", "name"),
-    [
-        (report, "judge_learning"),
-        (report.Report, "posterior"),
-        (sections, "save_posterior"),
-        (page, "write_report"),
-    ],
+@over(
+    (report, "judge_learning"),
+    (report.Report, "posterior"),
+    (sections, "save_posterior"),
+    (page, "write_report"),
 )
 def test_the_model_is_written_first(owner, name, tmp_path, monkeypatch, capsys):
     interrupt(monkeypatch, 1, owner, name)
@@ -202,13 +197,10 @@ def wait_for(words: str, process: subprocess.Popen[str]) -> None:
 
 @pytest.mark.complete
 @posix
-@pytest.mark.parametrize(
-    ("words", "number"),
-    [
-        ("valid=", signal.SIGINT),
-        ("fitting EVAL-X", signal.SIGTERM),
-        ("looking at directions", signal.SIGINT),
-    ],
+@over(
+    ("valid=", signal.SIGINT),
+    ("fitting EVAL-X", signal.SIGTERM),
+    ("looking at directions", signal.SIGINT),
 )
 def test_a_real_signal(words, number, tmp_path):
     path = written(people(), tmp_path)

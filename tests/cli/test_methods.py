@@ -15,6 +15,7 @@ from lexppl.cli import main
 from lexppl.summary import number_text
 from lexppl.systems import METHODS
 from tests.cli.tables import numbers, people, written
+from tests.refusals import over
 
 QUICK = ["--epochs", "2", "--quiet"]
 EXPLAIN = [*QUICK, "--replicates", "2", "--draws", "5"]
@@ -77,15 +78,12 @@ def test_methods_side_by_side(tmp_path, capsys):
 
 
 @pytest.mark.complete(but=1)
-@pytest.mark.parametrize(
-    ("method", "told", "never"),
-    [
-        ("fastshap", "size of the feature's contribution", "probability"),
-        ("senn", "size of the feature's contribution", "probability"),
-        ("q_fit", "share of the importance", "probability"),
-        ("xtab", "mask's value", "probability"),
-        ("real_x", "probability that a row keeps", "contribution"),
-    ],
+@over(
+    ("fastshap", "size of the feature's contribution", "probability"),
+    ("senn", "size of the feature's contribution", "probability"),
+    ("q_fit", "share of the importance", "probability"),
+    ("xtab", "mask's value", "probability"),
+    ("real_x", "probability that a row keeps", "contribution"),
 )
 def test_the_report_says_what_the_importances_are(method, told, never, tmp_path, capsys):
     words = ["explain", "wine", "--method", method, "--out", str(tmp_path / "r"), *EXPLAIN]

@@ -12,6 +12,7 @@ from lexppl.cli import main
 from lexppl.inference.training.loop import TrainingLoop
 from tests.cli.tables import people, written
 from tests.processes import exit_code_of, killed_after
+from tests.refusals import over
 
 QUICK = ["--epochs", "4", "--replicates", "2", "--draws", "5", "--quiet"]
 CHECKPOINTS = sys.modules["lexppl.inference.training.checkpoint"]
@@ -100,21 +101,18 @@ def test_after_ctrl_c_the_same_command_goes_on(tmp_path, monkeypatch, capsys):
     assert contents(tmp_path / "out") == before
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "told"),
-    [
-        (["--resume", "states"], 2, "--resume states: no state is there; give "),
-        (["--checkpoint", "out/states"], 2, "--checkpoint out/states is within --out"),
-        (["--checkpoint", "out"], 2, "--checkpoint out is within --out"),
-        (["--checkpoint", "people.csv"], 1, "--checkpoint people.csv is a file"),
-        (["--checkpoint", "a", "--resume", "b"], 2, "not allowed with argument --checkpoint"),
-        (
-            ["--checkpoint", "a", "--inference", "nuts"],
-            2,
-            "--checkpoint keeps the state of a fit, and --inference nuts draws",
-        ),
-        (["--checkpoint", "people.csv/states"], 1, "people.csv/states"),
-    ],
+@over(
+    (["--resume", "states"], 2, "--resume states: no state is there; give "),
+    (["--checkpoint", "out/states"], 2, "--checkpoint out/states is within --out"),
+    (["--checkpoint", "out"], 2, "--checkpoint out is within --out"),
+    (["--checkpoint", "people.csv"], 1, "--checkpoint people.csv is a file"),
+    (["--checkpoint", "a", "--resume", "b"], 2, "not allowed with argument --checkpoint"),
+    (
+        ["--checkpoint", "a", "--inference", "nuts"],
+        2,
+        "--checkpoint keeps the state of a fit, and --inference nuts draws",
+    ),
+    (["--checkpoint", "people.csv/states"], 1, "people.csv/states"),
 )
 def test_what_cannot_serve_is_refused_in_one_line(words, code, told, tmp_path, monkeypatch, capsys):
     written(people(), tmp_path)

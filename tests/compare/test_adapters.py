@@ -24,7 +24,7 @@ from lexppl.models import Grouping
 from lexppl.models.imputers.conditional_gaussian import ConditionalGaussianImputer
 from lexppl.models.imputers.simple import ConstantImputer, GaussianImputer, MarginalImputer
 from lexppl.systems import lex
-from tests.refusals import refusals, refused
+from tests.refusals import over, refusals, refused
 
 shap = pytest.importorskip("shap", reason="the extra 'compare' is not installed")
 attribution = pytest.importorskip("captum.attr", reason="the extra 'compare' is not installed")
@@ -111,16 +111,13 @@ def test_seeds():
     assert torch.equal(before, torch.get_rng_state())
 
 
-@pytest.mark.parametrize(
-    ("imputer", "x", "options", "words"),
-    [
-        (X, X, {}, "imputer must be an Imputer"),
-        (gaussian(), [[1.0, 2.0, 3.0]], {}, "x must be a floating-point tensor; it is list"),
-        (gaussian(), X, {"draws": 0}, "draws must be"),
-        (gaussian(), X, {"seed": None}, "seed must be"),
-        (gaussian(), X[:0], {}, "none of them 0"),
-        (gaussian(), X[:, :2], {}, "x must have shape"),
-    ],
+@over(
+    (X, X, {}, "imputer must be an Imputer"),
+    (gaussian(), [[1.0, 2.0, 3.0]], {}, "x must be a floating-point tensor; it is list"),
+    (gaussian(), X, {"draws": 0}, "draws must be"),
+    (gaussian(), X, {"seed": None}, "seed must be"),
+    (gaussian(), X[:0], {}, "none of them 0"),
+    (gaussian(), X[:, :2], {}, "x must have shape"),
 )
 def test_refused_baselines(imputer, x, options, words):
     refused(words, conditional_baselines, imputer, x, error=(TypeError, ValueError), **options)

@@ -323,8 +323,7 @@ def without_libraries(monkeypatch):
 @pytest.mark.parametrize("library", NEEDING)
 @pytest.mark.usefixtures("without_libraries")
 def test_the_message_says_what_to_install(library):
-    with pytest.raises(ImportError, match=rf"{library}.*pip install \"lexppl\[compare\]\""):
-        NEEDING[library]()
+    refused(rf"{library}.*pip install \"lexppl\[compare\]\"", NEEDING[library], error=ImportError)
 
 
 @pytest.mark.usefixtures("without_libraries")

@@ -8,7 +8,7 @@ import pytest
 
 from lexppl.data.divided_table import divided_frame
 from lexppl.data.stratification import fold_of_times
-from tests.refusals import refused
+from tests.refusals import over, refused
 
 ROWS, FOLDS = 60, 5
 
@@ -47,15 +47,12 @@ def test_folds_follow_each_other_in_time(column):
     assert parts.unit is None and parts.data.entry_names == ("dose",)
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"group": "nobody"}, "there is no column 'nobody'; columns: 'gap', 'half'"),
-        ({"time": "patient"}, "column 'patient' is no time: it has the cell 'p0'"),
-        ({"group": "patient", "time": "day"}, "give one of the two"),
-        ({"group": "half"}, "5 folds need as many groups of rows; there are 2"),
-        ({"time": "gap"}, "column 'gap' has 1 missing cells: fill or drop them"),
-    ],
+@over(
+    ({"group": "nobody"}, "there is no column 'nobody'; columns: 'gap', 'half'"),
+    ({"time": "patient"}, "column 'patient' is no time: it has the cell 'p0'"),
+    ({"group": "patient", "time": "day"}, "give one of the two"),
+    ({"group": "half"}, "5 folds need as many groups of rows; there are 2"),
+    ({"time": "gap"}, "column 'gap' has 1 missing cells: fill or drop them"),
 )
 def test_other_columns_are_refused_in_a_line(settings, message):
     table = frame()

@@ -12,7 +12,7 @@ from scipy.stats import norm
 from lexppl.choices.data_sets import synthetic_names
 from lexppl.data import synthetic
 from lexppl.data.synthetic import synthetic_set
-from tests.refusals import refused
+from tests.refusals import over, refused
 
 ROW = [0.5, -1.5, 0.1, -0.2, 0.3, -0.4, 1.2, -0.7, 0.9, -1.1, 0.0]
 
@@ -30,16 +30,13 @@ def row_with_control(control):
 
 
 @pytest.mark.parametrize("constant", list(LOG_F_C))
-@pytest.mark.parametrize(
-    ("name", "below", "above"),
-    [
-        ("Syn1", "A", "A"),
-        ("Syn2", "B", "B"),
-        ("Syn3", "C", "C"),
-        ("Syn4", "A", "B"),
-        ("Syn5", "A", "C"),
-        ("Syn6", "B", "C"),
-    ],
+@over(
+    ("Syn1", "A", "A"),
+    ("Syn2", "B", "B"),
+    ("Syn3", "C", "C"),
+    ("Syn4", "A", "B"),
+    ("Syn5", "A", "C"),
+    ("Syn6", "B", "C"),
 )
 def test_probability_is_the_formula(name, below, above, constant):
     expected = {"A": LOG_F_A, "B": LOG_F_B, "C": LOG_F_C[constant]}
@@ -51,16 +48,13 @@ def test_probability_is_the_formula(name, below, above, constant):
         )
 
 
-@pytest.mark.parametrize(
-    ("name", "below", "above"),
-    [
-        ("Syn1", {0, 1}, {0, 1}),
-        ("Syn2", {2, 3, 4, 5}, {2, 3, 4, 5}),
-        ("Syn3", {6, 7, 8, 9}, {6, 7, 8, 9}),
-        ("S1", {0, 1, 10}, {2, 3, 4, 5, 10}),
-        ("S2", {0, 1, 10}, {6, 7, 8, 9, 10}),
-        ("S3", {2, 3, 4, 5, 10}, {6, 7, 8, 9, 10}),
-    ],
+@over(
+    ("Syn1", {0, 1}, {0, 1}),
+    ("Syn2", {2, 3, 4, 5}, {2, 3, 4, 5}),
+    ("Syn3", {6, 7, 8, 9}, {6, 7, 8, 9}),
+    ("S1", {0, 1, 10}, {2, 3, 4, 5, 10}),
+    ("S2", {0, 1, 10}, {6, 7, 8, 9, 10}),
+    ("S3", {2, 3, 4, 5, 10}, {6, 7, 8, 9, 10}),
 )
 def test_truth_is_the_branch_and_the_control(name, below, above):
     distribution = synthetic_set(name)

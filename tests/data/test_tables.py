@@ -18,7 +18,7 @@ from sklearn.compose import ColumnTransformer
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from lexppl.data import dataset_from_frame, read_table
-from tests.refusals import refused
+from tests.refusals import over, refused
 
 PEOPLE = """age,job,member,income
 30,clerk,True,low
@@ -329,20 +329,17 @@ def test_a_test_file_is_read_by_the_training_encoding(people, tmp_path):
         read_table(unseen, encoding=train.encoding)
 
 
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        (
-            {"job": ["king"]},
-            "'job' has level 'king', not seen in fit; known are 'baker', 'clerk'.*with rare=10",
-        ),
-        ({"age": ["old"]}, "'age' must hold numbers; 1 cells do not, such as 'old'"),
-        ({"age": [None]}, r"had none in fit: 'age' \(1\); fill them in, leave these"),
-        ({"age": [np.inf]}, "'age' must be finite"),
-        ({"extra": [1]}, "the 3 columns of fit.*it has 'extra', not there in fit"),
-    ],
+@over(
+    (
+        {"job": ["king"]},
+        "'job' has level 'king', not seen in fit; known are 'baker', 'clerk'.*with rare=10",
+    ),
+    ({"age": ["old"]}, "'age' must hold numbers; 1 cells do not, such as 'old'"),
+    ({"age": [None]}, r"had none in fit: 'age' \(1\); fill them in, leave these"),
+    ({"age": [np.inf]}, "'age' must be finite"),
+    ({"extra": [1]}, "the 3 columns of fit.*it has 'extra', not there in fit"),
 )
-def test_new_rows_refused(people, changed, message):
+def test_new_rows_refused(changed, message, people):
     encoding = read_table(people, "income").encoding
     columns = {"age": [30.0], "job": ["clerk"], "member": [True]} | changed
     refused(message, encoding.encode, pd.DataFrame(columns))

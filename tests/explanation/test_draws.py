@@ -13,7 +13,7 @@ from lexppl.effects import imputation_particles, mask_particles
 from lexppl.evaluation import Folds, predictive, predictive_log_likelihood
 from lexppl.explanation import draws, read_log_likelihood, read_mask, read_prediction
 from lexppl.systems import lex
-from tests.refusals import refused
+from tests.refusals import over, refused
 
 ROWS = 60
 
@@ -145,27 +145,23 @@ def test_seeds(result, rows):
     assert torch.equal(state, torch.get_rng_state())
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ({"draws": 0}, "draws"),
-        ({"imputations": 0}, "imputations"),
-        ({"seed": -1}, "seed"),
-        ({"masks": torch.ones(2, ROWS - 1, 3)}, r"shape \(D, 60, 3\)"),
-        ({"masks": torch.ones(3, 2, ROWS, 3)}, r"or \(2, D, 60, 3\); the shape is \(3, 2, 60, 3\)"),
-        ({"masks": torch.ones(2, ROWS, 4)}, r"shape \(D, 60, 3\)"),
-        ({"masks": torch.ones(ROWS, 3)}, r"shape \(D, 60, 3\)"),
-        ({"masks": torch.full((2, ROWS, 3), 0.5)}, "0 and 1 only"),
-        ({"read": {}}, "read"),
-        ({"read": {"score": read_log_likelihood}}, "y"),
-        ({"dims": {"other": ["a"]}}, "dims"),
-    ],
+@over(
+    ({"draws": 0}, "draws"),
+    ({"imputations": 0}, "imputations"),
+    ({"seed": -1}, "seed"),
+    ({"masks": torch.ones(2, ROWS - 1, 3)}, r"shape \(D, 60, 3\)"),
+    ({"masks": torch.ones(3, 2, ROWS, 3)}, r"or \(2, D, 60, 3\); the shape is \(3, 2, 60, 3\)"),
+    ({"masks": torch.ones(2, ROWS, 4)}, r"shape \(D, 60, 3\)"),
+    ({"masks": torch.ones(ROWS, 3)}, r"shape \(D, 60, 3\)"),
+    ({"masks": torch.full((2, ROWS, 3), 0.5)}, "0 and 1 only"),
+    ({"read": {}}, "read"),
+    ({"read": {"score": read_log_likelihood}}, "y"),
+    ({"dims": {"other": ["a"]}}, "dims"),
 )
-def test_bad_input_is_refused_in_one_line(result, rows, words, message):
+def test_bad_input_is_refused_in_one_line(words, message, result, rows):
     words = {"read": {"mask": read_mask}, **words}
-    with pytest.raises((ValueError, TypeError), match=message) as caught:
-        draws(result, rows[0], **words)
-    assert "\n" not in str(caught.value)
+    caught = refused(message, draws, result, rows[0], error=(ValueError, TypeError), **words)
+    assert "\n" not in str(caught)
 
 
 def test_other_rows_than_those_of_the_fit_are_refused(result, rows):

@@ -24,7 +24,7 @@ from lexppl.models import (
     mask_particles,
     observe,
 )
-from tests.refusals import refused
+from tests.refusals import over, refused
 from tests.test_explanation import (
     COPIES,
     LABEL_PAIR,
@@ -160,18 +160,15 @@ def gaussian():
 WIDE = torch.zeros(2, 13)
 
 
-@pytest.mark.parametrize(
-    ("program", "x", "y", "told"),
-    [
-        (Subsets(bernoulli), WIDE, WIDE[:, 0], "8192 masks.*limit = 4096.*proposals=4"),
-        (gaussian(), *rows(4), r"\['x_imputed'\] are random.*imputations=K.*proposals=4"),
-        (
-            Subsets(lambda x: dist.Dirichlet(x.exp())),
-            WIDE[:, :3],
-            WIDE[:, 0],
-            "cannot list its masks",
-        ),
-    ],
+@over(
+    (Subsets(bernoulli), WIDE, WIDE[:, 0], "8192 masks.*limit = 4096.*proposals=4"),
+    (gaussian(), *rows(4), r"\['x_imputed'\] are random.*imputations=K.*proposals=4"),
+    (
+        Subsets(lambda x: dist.Dirichlet(x.exp())),
+        WIDE[:, :3],
+        WIDE[:, 0],
+        "cannot list its masks",
+    ),
 )
 def test_masks_that_cannot_be_listed_are_refused(program, x, y, told):
     refused(f"(?s)proposals=math.inf.*{told}", explain, program, x, y, proposals=math.inf)

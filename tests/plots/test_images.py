@@ -14,7 +14,7 @@ from lexppl.plots.images import DARKEST, HIDDEN, STRONGEST, as_colours, tinted
 from lexppl.plots.style import BLUE, ORANGE
 from tests.plots.image_posteriors import image_posterior
 from tests.plots.test_plots import drawn, random_posterior
-from tests.refusals import refusals, refused
+from tests.refusals import over, refusals, refused
 
 SHAPE = (1, 4, 6)
 PATCHES = (np.arange(4)[:, None] // 2 * 2 + np.arange(6)[None] // 3).ravel().tolist()
@@ -150,15 +150,12 @@ def test_flat_rows_become_images_when_told(tmp_path):
     np.testing.assert_array_equal(group_of(again, "constant_data")["x"].values, x)
 
 
-@pytest.mark.parametrize(
-    ("shape", "groups", "message"),
-    [
-        ((1, 3, 4), None, r"12 values; a row of x has shape \(8,\)"),
-        ((2, 4), None, r"shape must be \(C, H, W\)"),
-        ((1, 2, 4), [0] * 8, "be of the posterior's 8 entries"),
-        ((1, 2, 4), [-1, *range(1, 8)], "be of the posterior's 8 entries"),
-        ((2, 2, 2), [0, 1, 2], "there are 3"),
-    ],
+@over(
+    ((1, 3, 4), None, r"12 values; a row of x has shape \(8,\)"),
+    ((2, 4), None, r"shape must be \(C, H, W\)"),
+    ((1, 2, 4), [0] * 8, "be of the posterior's 8 entries"),
+    ((1, 2, 4), [-1, *range(1, 8)], "be of the posterior's 8 entries"),
+    ((2, 2, 2), [0, 1, 2], "there are 3"),
 )
 def test_images_that_the_rows_are_not_are_refused(shape, groups, message):
     posterior = random_posterior(features=8)

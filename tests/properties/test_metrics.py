@@ -13,7 +13,7 @@ from lexppl.evaluation import concordance_index, selection_scores
 from lexppl.evaluation.imputation import fair_crps
 from lexppl.evaluation.prediction import auroc, average_precision, prediction_scores
 from tests.properties.given_tensors import EXAMPLES, LAYOUTS, TYPES, laid_out, values
-from tests.refusals import refused
+from tests.refusals import over, refused
 
 REFUSED = (ValueError, TypeError)
 
@@ -94,16 +94,13 @@ def test_concordance_and_crps(data, rows, dtype, layout):
 
 
 @pytest.mark.parametrize("score", [auroc, average_precision])
-@pytest.mark.parametrize(
-    "given_p, given_y",
-    [
-        (torch.zeros(0, 2), torch.zeros(0).long()),
-        (torch.full((3,), 0.5), torch.tensor([0, 1, 0])),
-        (torch.full((3, 2), 0.5), torch.tensor([0, 1])),
-        (torch.full((3, 2), torch.nan), torch.tensor([0, 1, 0])),
-    ],
+@over(
+    (torch.zeros(0, 2), torch.zeros(0).long()),
+    (torch.full((3,), 0.5), torch.tensor([0, 1, 0])),
+    (torch.full((3, 2), 0.5), torch.tensor([0, 1])),
+    (torch.full((3, 2), torch.nan), torch.tensor([0, 1, 0])),
 )
-def test_areas_of_what_is_none_are_refused_or_not_known(score, given_p, given_y):
+def test_areas_of_what_is_none_are_refused_or_not_known(given_p, given_y, score):
     try:
         assert math.isnan(score(given_p, given_y))
     except REFUSED as refusal:

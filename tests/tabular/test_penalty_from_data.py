@@ -11,7 +11,7 @@ from lexppl.inference.training.loop import TrainingLoop
 from lexppl.systems import lex
 from lexppl.systems.fit_plan import NOISE_BITS, PATH, plan_for
 from lexppl.tabular import table_fit
-from tests.refusals import refused
+from tests.refusals import over, refused
 
 SHORT = {"epochs": 4, "hidden": (6,), "predictor_hidden": (6,), "learning_rate": 1e-2}
 SHORT["random_state"] = 0
@@ -160,15 +160,12 @@ def test_a_given_model_is_counted_by_what_it_says(rows):
     np.testing.assert_allclose(path["penalty"], np.multiply(0.02, PATH), rtol=1e-3)
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"method": "real_x", "penalty": "auto"}, "real_x chooses no penalty .*; lex does"),
-        ({"method": "l2x", "penalty": "auto"}, "l2x has no penalty"),
-        ({"k": 2, "penalty": "auto"}, "give either k=2"),
-        ({"penalty": "least"}, "penalty must be nats for each entry kept, or 'auto'"),
-        ({"penalty": "auto", "validation_fraction": None}, "chosen on validation rows"),
-    ],
+@over(
+    ({"method": "real_x", "penalty": "auto"}, "real_x chooses no penalty .*; lex does"),
+    ({"method": "l2x", "penalty": "auto"}, "l2x has no penalty"),
+    ({"k": 2, "penalty": "auto"}, "give either k=2"),
+    ({"penalty": "least"}, "penalty must be nats for each entry kept, or 'auto'"),
+    ({"penalty": "auto", "validation_fraction": None}, "chosen on validation rows"),
 )
 def test_refusals(options, words, rows):
     refused(words, ExplainerClassifier(**{**SHORT, **options}).fit, *rows)

@@ -10,6 +10,7 @@ from lexppl.inference import entropy_unit
 from lexppl.models.imputers import imputer_of
 from lexppl.models.imputers.imputer import repeated_rows
 from lexppl.tabular.encoded_rows import as_counts, with_class_weights
+from tests.refusals import over
 from tests.tabular.small import small
 
 TINY = small(epochs=5, batch_size=30, learning_rate=2e-2)
@@ -139,20 +140,17 @@ def test_replicates_and_trees_take_them(rows):
     assert chosen.predictor_kind_ in ("network", "trees")
 
 
-@pytest.mark.parametrize(
-    ("settings", "weights", "message"),
-    [
-        ({}, np.ones(3), r"shape == \(3,\), expected \(60,\)"),
-        ({}, np.ones((60, 1)), "must be 1D array"),
-        ({}, -np.ones(60), "Negative values"),
-        ({}, np.full(60, np.nan), "sample_weight contains NaN"),
-        ({}, np.zeros(60), "at least one non-zero|above 0 for two rows"),
-        ({}, ["heavy"] * 60, "could not convert string to float"),
-        ({"class_weight": "equal"}, None, "class_weight must be 'balanced', a mapping"),
-        ({"class_weight": 3.0}, None, "class_weight must be 'balanced', a mapping.*is float"),
-        ({"class_weight": {"maybe": 2.0}}, None, "not in class_weight"),
-        ({"class_weight": {"yes": -1.0}}, None, "class_weight must be finite"),
-    ],
+@over(
+    ({}, np.ones(3), r"shape == \(3,\), expected \(60,\)"),
+    ({}, np.ones((60, 1)), "must be 1D array"),
+    ({}, -np.ones(60), "Negative values"),
+    ({}, np.full(60, np.nan), "sample_weight contains NaN"),
+    ({}, np.zeros(60), "at least one non-zero|above 0 for two rows"),
+    ({}, ["heavy"] * 60, "could not convert string to float"),
+    ({"class_weight": "equal"}, None, "class_weight must be 'balanced', a mapping"),
+    ({"class_weight": 3.0}, None, "class_weight must be 'balanced', a mapping.*is float"),
+    ({"class_weight": {"maybe": 2.0}}, None, "not in class_weight"),
+    ({"class_weight": {"yes": -1.0}}, None, "class_weight must be finite"),
 )
 def test_bad_weights_are_refused(settings, weights, message, rows):
     x, y, _ = rows

@@ -8,7 +8,7 @@ from sklearn.pipeline import make_pipeline
 
 from lexppl import ExplainerClassifier
 from lexppl.tabular.estimator_mixins import kept_entries
-from tests.refusals import refused
+from tests.refusals import over, refused
 from tests.tabular.small import small
 
 QUICK = small(method="lex", epochs=40, batch_size=50, learning_rate=3e-2)
@@ -20,16 +20,13 @@ def rows():
     return x, (x["c"] > 0).astype(int)
 
 
-@pytest.mark.parametrize(
-    ("sizes", "kept"),
-    [
-        ([1.0, 0.0, 1.0], [1, 0, 1]),
-        ([0.4, 0.4, 0.4], [1, 1, 1]),
-        ([0.01, 0.5, 0.02], [0, 1, 0]),
-        ([0.0, 0.0], [1, 0]),
-        # Attributions have no scale.
-        ([300.0, 280.0, 5.0], [1, 1, 0]),
-    ],
+@over(
+    ([1.0, 0.0, 1.0], [1, 0, 1]),
+    ([0.4, 0.4, 0.4], [1, 1, 1]),
+    ([0.01, 0.5, 0.02], [0, 1, 0]),
+    ([0.0, 0.0], [1, 0]),
+    # Attributions have no scale.
+    ([300.0, 280.0, 5.0], [1, 1, 0]),
 )
 def test_as_many_as_matter(sizes, kept):
     assert kept_entries(np.array(sizes)).tolist() == [bool(one) for one in kept]

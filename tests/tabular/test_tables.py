@@ -34,7 +34,7 @@ from lexppl.systems.fit_plan import plan_for
 from lexppl.tabular.estimator_mixins import seed_of
 from lexppl.tabular.estimators import in_response_units
 from lexppl.tabular.given_model import box_of_rows, outputs_of
-from tests.refusals import refused
+from tests.refusals import over, refused
 from tests.tabular.small import small
 
 TINY = small(epochs=20, batch_size=50, learning_rate=5e-2)
@@ -292,55 +292,52 @@ def test_random_state(blobs):
     assert torch.equal(torch.get_rng_state(), torch_state)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"method": "shap"}, "method must be one of .*'lex'.*it is 'shap'"),
-        ({"method": "real_x", "k": 2}, "real_x has no k: leave k=2 out"),
-        ({"method": "l2x", "penalty": 0.1}, "l2x has no penalty"),
-        ({"method": "lex", "k": 1, "penalty": 0.1}, "give either k=1"),
-        (
-            {"method": "l2x", "k": 5},
-            "k must be .* from 1 to 4, the number of mask entries; it is 5",
-        ),
-        ({"method": "l2x", "k": 0}, "k must be a whole number of at least 1; it is 0"),
-        ({"method": "l2x", "k": 1.5}, "k must be a whole number"),
-        ({"method": "lex", "penalty": -0.1}, "penalty must be a finite number of at least 0"),
-        ({"method": "xtab", "imputer": "marginal"}, "xtab has its own way to hide features"),
-        ({"imputer": "zeros"}, "imputer must be one of"),
-        ({"imputer": 0.0}, "imputer must be a name or a module"),
-        ({"groups": ["a", "b"]}, "groups must give each of the 4 columns"),
-        ({"hidden": 8}, "hidden must be a sequence of widths"),
-        ({"epochs": 0}, "epochs must be a whole number of at least 1"),
-        ({"batch_size": 2.5}, "batch_size must be a whole number"),
-        ({"learning_rate": 0.0}, "learning_rate must be a finite number above 0"),
-        ({"replicates": 0}, "replicates must be a whole number"),
-        ({"prediction_masks": 0}, "prediction_masks must be a whole number"),
-        ({"validation_fraction": 1.0}, "validation_fraction must be a share"),
-        ({"random_state": "seed"}, "seed"),
-        ({"model": 3}, "must be an nn.Module, a classifier with predict_proba.*it is int"),
-        ({"model": LinearRegression().fit([[1.0]], [1.0])}, "responses, which have no classes"),
-        ({"model": torch.nn.Linear(4, 3)}, r"model_output='logits'.*CategoricalLikelihood"),
-        (
-            {"model": torch.nn.Linear(4, 3), "model_output": "odds"},
-            "output must be one of .'logits'.*is 'odds'",
-        ),
-        (
-            {"model": LogisticRegression().fit([[0.0] * 4] * 2, [0, 1]), "model_output": "logits"},
-            "LogisticRegression has a likelihood, or is called by predict_proba",
-        ),
-        ({"model": torch.nn.Linear(3, 3), "model_output": "logits"}, r"Linear fails.*\(120, 4\)"),
-        ({"model": torch.nn.Linear(4, 2), "model_output": "logits"}, r"the shape is \(120, 2\)"),
-        ({"model": torch.nn.Linear(4, 3), "model_output": "probabilities"}, "must give probabil"),
-        (
-            {"model": Predictor(MLP(4, 1, (2,)), NormalLikelihood())},
-            "responses, which have no classes",
-        ),
-        (
-            {"model": LogisticRegression().fit([[0.0] * 4] * 2, [0, 7])},
-            r"must have labels among .*; it has \['0', '7'\]",
-        ),
-    ],
+@over(
+    ({"method": "shap"}, "method must be one of .*'lex'.*it is 'shap'"),
+    ({"method": "real_x", "k": 2}, "real_x has no k: leave k=2 out"),
+    ({"method": "l2x", "penalty": 0.1}, "l2x has no penalty"),
+    ({"method": "lex", "k": 1, "penalty": 0.1}, "give either k=1"),
+    (
+        {"method": "l2x", "k": 5},
+        "k must be .* from 1 to 4, the number of mask entries; it is 5",
+    ),
+    ({"method": "l2x", "k": 0}, "k must be a whole number of at least 1; it is 0"),
+    ({"method": "l2x", "k": 1.5}, "k must be a whole number"),
+    ({"method": "lex", "penalty": -0.1}, "penalty must be a finite number of at least 0"),
+    ({"method": "xtab", "imputer": "marginal"}, "xtab has its own way to hide features"),
+    ({"imputer": "zeros"}, "imputer must be one of"),
+    ({"imputer": 0.0}, "imputer must be a name or a module"),
+    ({"groups": ["a", "b"]}, "groups must give each of the 4 columns"),
+    ({"hidden": 8}, "hidden must be a sequence of widths"),
+    ({"epochs": 0}, "epochs must be a whole number of at least 1"),
+    ({"batch_size": 2.5}, "batch_size must be a whole number"),
+    ({"learning_rate": 0.0}, "learning_rate must be a finite number above 0"),
+    ({"replicates": 0}, "replicates must be a whole number"),
+    ({"prediction_masks": 0}, "prediction_masks must be a whole number"),
+    ({"validation_fraction": 1.0}, "validation_fraction must be a share"),
+    ({"random_state": "seed"}, "seed"),
+    ({"model": 3}, "must be an nn.Module, a classifier with predict_proba.*it is int"),
+    ({"model": LinearRegression().fit([[1.0]], [1.0])}, "responses, which have no classes"),
+    ({"model": torch.nn.Linear(4, 3)}, r"model_output='logits'.*CategoricalLikelihood"),
+    (
+        {"model": torch.nn.Linear(4, 3), "model_output": "odds"},
+        "output must be one of .'logits'.*is 'odds'",
+    ),
+    (
+        {"model": LogisticRegression().fit([[0.0] * 4] * 2, [0, 1]), "model_output": "logits"},
+        "LogisticRegression has a likelihood, or is called by predict_proba",
+    ),
+    ({"model": torch.nn.Linear(3, 3), "model_output": "logits"}, r"Linear fails.*\(120, 4\)"),
+    ({"model": torch.nn.Linear(4, 2), "model_output": "logits"}, r"the shape is \(120, 2\)"),
+    ({"model": torch.nn.Linear(4, 3), "model_output": "probabilities"}, "must give probabil"),
+    (
+        {"model": Predictor(MLP(4, 1, (2,)), NormalLikelihood())},
+        "responses, which have no classes",
+    ),
+    (
+        {"model": LogisticRegression().fit([[0.0] * 4] * 2, [0, 7])},
+        r"must have labels among .*; it has \['0', '7'\]",
+    ),
 )
 def test_bad_arguments_are_refused_by_name(options, message, blobs):
     with pytest.raises((ValueError, TypeError), match=message):

@@ -10,6 +10,7 @@ import torch
 
 from lexppl.data import TableError, dataset_from_frame, read_table, with_decisions
 from lexppl.data.divided_table import divided_frame
+from tests.refusals import over
 
 ROWS = 400
 
@@ -144,16 +145,13 @@ def test_what_is_kept_by_name_is_not_left_out():
     assert "'code'" in decision and "all are read" in decision
 
 
-@pytest.mark.parametrize(
-    ("columns", "words"),
-    [
-        ({"y": None}, "target 'y' is always missing"),
-        ({"day": [f"0{i % 9 + 1}/0{i % 8 + 1}/2026" for i in range(ROWS)]}, "dates='dayfirst'"),
-        ({"pay": [f"{i},5" for i in range(ROWS)]}, "decimal commas"),
-        ({"pay": [f"{i} kg" for i in range(ROWS)]}, "'pay' holds numbers with 'kg'"),
-        ({"age": with_gaps(map(str, range(ROWS)), 9, "?")}, "most are numbers, but not '?'"),
-        ({"far": with_gaps(range(ROWS), 9, np.inf)}, "'far' must be finite"),
-    ],
+@over(
+    ({"y": None}, "target 'y' is always missing"),
+    ({"day": [f"0{i % 9 + 1}/0{i % 8 + 1}/2026" for i in range(ROWS)]}, "dates='dayfirst'"),
+    ({"pay": [f"{i},5" for i in range(ROWS)]}, "decimal commas"),
+    ({"pay": [f"{i} kg" for i in range(ROWS)]}, "'pay' holds numbers with 'kg'"),
+    ({"age": with_gaps(map(str, range(ROWS)), 9, "?")}, "most are numbers, but not '?'"),
+    ({"far": with_gaps(range(ROWS), 9, np.inf)}, "'far' must be finite"),
 )
 def test_what_cannot_be_decided_is_refused_without_the_rest(columns, words):
     frame = table(id=range(ROWS), site="north", gap=with_gaps(range(ROWS), 5)).assign(**columns)

@@ -14,7 +14,7 @@ import torch
 
 from lexppl.data import TableEncoding, files, read_table
 from lexppl.data.files import FileFormat, read_frame, separator_of
-from tests.refusals import refused
+from tests.refusals import over, refused
 
 CELLS = pd.DataFrame(
     {
@@ -47,17 +47,14 @@ def test_letters_of_another_alphabet_are_named(tmp_path):
 
 
 @pytest.mark.smoke
-@pytest.mark.parametrize(
-    ("lines", "expected"),
-    [
-        (["a,b", "1,2"], ","),
-        (["a;b", "1,5;2", "2,5;1"], ";"),
-        (["name;x", '"a, b";1', "c;2"], ";"),
-        (["a b", "1 2"], ","),
-        (["a\tb", "1\t2,3"], "\t"),
-        (["a,b;c", "1,2;3", "4,5;6"], ","),
-        (["only"], ","),
-    ],
+@over(
+    (["a,b", "1,2"], ","),
+    (["a;b", "1,5;2", "2,5;1"], ";"),
+    (["name;x", '"a, b";1', "c;2"], ";"),
+    (["a b", "1 2"], ","),
+    (["a\tb", "1\t2,3"], "\t"),
+    (["a,b;c", "1,2;3", "4,5;6"], ","),
+    (["only"], ","),
 )
 def test_separators_are_found_out(lines, expected):
     assert separator_of(lines, None) == expected

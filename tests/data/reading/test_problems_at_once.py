@@ -8,7 +8,7 @@ import pytest
 
 from lexppl.data import TableError, dataset_from_frame, read_table
 from lexppl.data.problems import notices
-from tests.refusals import refused
+from tests.refusals import over, refused
 
 
 def frame_of(rows=150, **columns):
@@ -138,10 +138,7 @@ def test_numbers_with_a_few_words_among_them_are_not_read_as_levels():
     assert dataset_from_frame(frame[["a", "y"]], task="classification").n_classes == 51
 
 
-@pytest.mark.parametrize(
-    ("sign", "cell"),
-    [("−", "−{}.5"), ("<", "<{}.5"), ("%", "{}.5 %"), ("~", "~{}")],
-)
+@over(("−", "−{}.5"), ("<", "<{}.5"), ("%", "{}.5 %"), ("~", "~{}"))
 def test_numbers_of_another_form_are_neither_missing_nor_identifiers(sign, cell):
     cells = [cell.format(i) if i % 3 else str(i) for i in range(150)]
     error = problems_of(frame_of(dose=cells))
@@ -175,18 +172,15 @@ def test_large_numbers_with_decimal_commas_are_written_without_their_points():
     assert "write '1.234,5' without what parts its thousands" in str(error)
 
 
-@pytest.mark.parametrize(
-    ("cells", "notice"),
-    [
-        ([-999.0, *range(20, 69)] * 3, "'pay' holds -999, far from .* missing=\\('-999',\\)"),
-        ([1999, 2001, 2004, 2010, 9999] * 30, "'pay' holds 9999, far from"),
-        ([18, 40, 89, 99, 99] * 30, None),
-        (np.exp(np.random.default_rng(0).normal(size=150)), None),
-        ([0.0] * 120 + [1e300] * 30, None),
-        ([-999, *range(149)], None),
-        (["no", "no ", "Yes"] * 50, "levels 'no', 'no ' of column 'pay' differ in blanks or"),
-        (["no", "No", "Yes"] * 50, "levels 'No', 'no' of column 'pay' differ in blanks or"),
-    ],
+@over(
+    ([-999.0, *range(20, 69)] * 3, "'pay' holds -999, far from .* missing=\\('-999',\\)"),
+    ([1999, 2001, 2004, 2010, 9999] * 30, "'pay' holds 9999, far from"),
+    ([18, 40, 89, 99, 99] * 30, None),
+    (np.exp(np.random.default_rng(0).normal(size=150)), None),
+    ([0.0] * 120 + [1e300] * 30, None),
+    ([-999, *range(149)], None),
+    (["no", "no ", "Yes"] * 50, "levels 'no', 'no ' of column 'pay' differ in blanks or"),
+    (["no", "No", "Yes"] * 50, "levels 'No', 'no' of column 'pay' differ in blanks or"),
 )
 def test_what_may_not_have_been_meant_is_warned_of(cells, notice):
     found = list(notices(frame_of(pay=cells)))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from lexppl.data.files import read_frame
-from tests.refusals import refused
+from tests.refusals import over, refused
 
 ROWS = 60
 SEPARATORS = {",": ("csv", {}), ";": ("csv", {}), "\t": ("tsv", {}), "|": ("csv", {}),
@@ -90,12 +90,9 @@ def test_quotes_of_the_header(tmp_path, header):
     refused("in line 1 ends in line 26, and its lines look like rows", read_frame, file)
 
 
-@pytest.mark.parametrize(
-    ("cell", "value"),
-    [('{}" pipe', '{}" pipe'), ('pipe {}"', 'pipe {}"'), ('"{}"" pipe"', '{}" pipe'),
-     ('"pipe, {}"""', 'pipe, {}"'), ('"{}"', "{}"), ("it's {}'", "it's {}'")],
-)  # fmt: skip
-def test_quotes_within_words_are_read(tmp_path, cell, value):
+@over(('{}" pipe', '{}" pipe'), ('pipe {}"', 'pipe {}"'), ('"{}"" pipe"', '{}" pipe'),
+     ('"pipe, {}"""', 'pipe, {}"'), ('"{}"', "{}"), ("it's {}'", "it's {}'"))  # fmt: skip
+def test_quotes_within_words_are_read(cell, value, tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         frame = read_frame(written(tmp_path, lines_of(lambda i: cell.format(i % 5))))

@@ -12,7 +12,7 @@ from lexppl.inference import fit
 from lexppl.systems import q_fit
 from tests.explanation.many_rows.fitted import ROWS, assert_same, fitted, rows
 from tests.processes import kill
-from tests.refusals import refused
+from tests.refusals import over, refused
 
 pytest.importorskip("zarr", reason="the extra 'dask' is not installed")
 MODULE = sys.modules["lexppl.explanation.posterior_files"]
@@ -207,15 +207,12 @@ def test_a_run_that_ended_once_its_store_was_in_place_begins_anew(tmp_path):
 
 
 @pytest.mark.complete(but=1)
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"seed": 6}, "the settings"),
-        ({"draws": 4}, "the settings"),
-        ({"rows_per_chunk": 2000}, "rows_per_chunk"),
-    ],
+@over(
+    ({"seed": 6}, "the settings"),
+    ({"draws": 4}, "the settings"),
+    ({"rows_per_chunk": 2000}, "rows_per_chunk"),
 )
-def test_chunks_of_another_run_are_refused_by_name(tmp_path, change, said):
+def test_chunks_of_another_run_are_refused_by_name(change, said, tmp_path):
     x = rows()[0]
     settings = {"rows_per_chunk": 1000}
     with pytest.raises(EndedError):
@@ -240,26 +237,23 @@ def test_rows_may_be_left_out_of_the_store(tmp_path):
     assert "predictions_constant_data" not in group_names(found)
 
 
-@pytest.mark.parametrize(
-    ("given", "settings", "error", "said"),
-    [
-        (lambda x, y: x[:, :3], {}, ValueError, "x must have 4 features"),
-        (lambda x, y: "nowhere.parquet", {}, TypeError, "give encoding="),
-        (lambda x, y: 3, {}, TypeError, "rows must be a path"),
-        (lambda x, y: iter([]), {}, ValueError, "no rows to explain"),
-        (lambda x, y: iter([[1, 2]]), {}, TypeError, "a chunk of rows must be"),
-        (lambda x, y: (x, y), {}, ValueError, r"pairs \(x, y\) with with_y=False"),
-        (lambda x, y: x, {"with_y": True}, ValueError, "x alone with with_y=True"),
-        (lambda x, y: x, {"rows_per_chunk": 1500}, ValueError, "multiple of 1000"),
-        (lambda x, y: x, {"client": "tcp://host"}, TypeError, "must be a dask.distributed.Client"),
-        (lambda x, y: x, {"jobs": 0}, ValueError, "jobs must be a whole number"),
-        (lambda x, y: (x, y), {"with_y": True, "draws": 0}, ValueError, "given y are draws"),
-        (lambda x, y: x, {"entry_names": ["a"]}, ValueError, "entry_names must be 4 names"),
-        (lambda x, y: x, {"coords": {"row": "ab"}}, ValueError, "leave coords.'row'. out"),
-        (lambda x, y: x, {"draws": -1}, ValueError, "draws must be a whole number"),
-    ],
+@over(
+    (lambda x, y: x[:, :3], {}, ValueError, "x must have 4 features"),
+    (lambda x, y: "nowhere.parquet", {}, TypeError, "give encoding="),
+    (lambda x, y: 3, {}, TypeError, "rows must be a path"),
+    (lambda x, y: iter([]), {}, ValueError, "no rows to explain"),
+    (lambda x, y: iter([[1, 2]]), {}, TypeError, "a chunk of rows must be"),
+    (lambda x, y: (x, y), {}, ValueError, r"pairs \(x, y\) with with_y=False"),
+    (lambda x, y: x, {"with_y": True}, ValueError, "x alone with with_y=True"),
+    (lambda x, y: x, {"rows_per_chunk": 1500}, ValueError, "multiple of 1000"),
+    (lambda x, y: x, {"client": "tcp://host"}, TypeError, "must be a dask.distributed.Client"),
+    (lambda x, y: x, {"jobs": 0}, ValueError, "jobs must be a whole number"),
+    (lambda x, y: (x, y), {"with_y": True, "draws": 0}, ValueError, "given y are draws"),
+    (lambda x, y: x, {"entry_names": ["a"]}, ValueError, "entry_names must be 4 names"),
+    (lambda x, y: x, {"coords": {"row": "ab"}}, ValueError, "leave coords.'row'. out"),
+    (lambda x, y: x, {"draws": -1}, ValueError, "draws must be a whole number"),
 )
-def test_mistakes_are_refused_before_anything_is_written(tmp_path, given, settings, error, said):
+def test_mistakes_are_refused_before_anything_is_written(given, settings, error, said, tmp_path):
     refused(said, written, tmp_path, given(*rows()), error=error, **settings)
     assert not list(tmp_path.iterdir())
 

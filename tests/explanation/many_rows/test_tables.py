@@ -13,7 +13,7 @@ from lexppl.explanation.posterior_files import ZarrPosterior
 from lexppl.inference import fit
 from lexppl.systems import lex
 from tests.explanation.many_rows.fitted import assert_same
-from tests.refusals import refused
+from tests.refusals import over, refused
 
 pytest.importorskip("zarr", reason="the extra 'dask' is not installed")
 ROWS = 2300
@@ -100,15 +100,12 @@ def test_a_run_on_files_goes_on_and_sees_that_they_were_changed(table, tmp_path,
         assert_same(whole, found)
 
 
-@pytest.mark.parametrize(
-    ("spoil", "said"),
-    [
-        (lambda f: f.drop(columns="count"), "lacks 'count'"),
-        (lambda f: f.assign(word="four"), "four"),
-        (lambda f: f.assign(size=np.nan), "missing"),
-    ],
+@over(
+    (lambda f: f.drop(columns="count"), "lacks 'count'"),
+    (lambda f: f.assign(word="four"), "four"),
+    (lambda f: f.assign(size=np.nan), "missing"),
 )
-def test_rows_that_the_encoding_refuses_are_named(table, tmp_path, spoil, said):
+def test_rows_that_the_encoding_refuses_are_named(spoil, said, table, tmp_path):
     _, frame, encoding, result = table
     (tmp_path / "files").mkdir()
     spoil(frame).to_parquet(tmp_path / "files" / "a.parquet")
