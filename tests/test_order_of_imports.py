@@ -120,11 +120,3 @@ def test_a_breach_is_noticed(line):
     every = sources(ROOT)
     every["models/lex.py"] += f"\n{line}\n"
     assert set(breaches(every)) == {"models/lex.py"}
-
-
-def test_models_are_free_of_inference():
-    assert not any(
-        name.startswith("lexppl.inference")
-        for file, source in sources(ROOT / "models").items()
-        for name in imported(source)
-    )

@@ -202,9 +202,3 @@ def test_a_response_is_in_its_own_units(tmp_path, capsys):
     # Of a standardised response it is greater by log 62,500 = 11.
     assert path["log_likelihood"][path["chosen"]].item() == pytest.approx(own, abs=2.0)
     assert "e+0" not in page_of(out)
-
-
-def test_a_fit_of_one_penalty_has_no_dial_and_looks_at_no_other(tmp_path, monkeypatch):
-    monkeypatch.setattr("lexppl.report.report.at_each_penalty", None)
-    words = ["--epochs", "2", "--replicates", "2", "--draws", "3", "--quiet", "--penalty", "0.02"]
-    assert 'id="dial-at"' not in page_of(explained(tmp_path, *words))

@@ -1,7 +1,5 @@
 """What `lexppl explain` says of a fit: a line an epoch, and where nothing shows that it learned."""
 
-import re
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -21,17 +19,6 @@ from tests.refusals import over
 
 LEARNED = BaseRateGain(0.2, 0.02, 100)
 QUICK = ["--epochs", "2", "--replicates", "1", "--draws", "4", "--penalty", "0.02"]
-
-
-@pytest.mark.complete(but=1)
-@pytest.mark.parametrize("words", [["--epoch-lines"], [], ["--epoch-lines", "--quiet"]])
-def test_lines_are_there_where_they_are_asked_for(tmp_path, capsys, words):
-    explained(tmp_path, *QUICK, *words)
-    lines = re.findall(
-        r"^epoch (\d) of 2: train \S+, valid \S+, \S+ s$", capsys.readouterr().err, re.M
-    )
-    # The first fit is the explainer's; the judges have epochs of their own.
-    assert lines[:2] == (["1", "2"] if words == ["--epoch-lines"] else [])
 
 
 SHORT = ["--replicates", "2", "--draws", "5", "--quiet"]

@@ -59,15 +59,6 @@ def test_tables_with_categories_are_told_to_trust_the_crps(tmp_path, capsys, mon
     assert max(map(len, shown.splitlines())) <= 100
 
 
-def test_help_lists_the_imputers(capsys):
-    with pytest.raises(SystemExit) as end:
-        main(["impute", "--help"])
-    assert end.value.code == 0
-    text = capsys.readouterr().out
-    assert all(f"  {name}: " in text for name in (*IMPUTERS, *LEARNED))
-    assert max(map(len, text.splitlines())) <= 100
-
-
 def rows(count=60):
     return torch.randn(count, 3, generator=torch.Generator().manual_seed(0))
 

@@ -18,11 +18,13 @@ from lexppl.explanation.reading.masks import masks_of
 from lexppl.summary import number_text
 from tests.cli.accessibility import DARK, LIGHT, checked
 from tests.cli.tables import explained, numbers, page_of, people, written
+from tests.refusals import over
 
 LEARNED = ["--epochs", "60", "--replicates", "2", "--draws", "5", "--quiet", "--penalty", "0.02"]
 LEARNED += ["--learning-rate", "0.003"]
 QUICK = ["--epochs", "3", "--replicates", "2", "--draws", "5", "--quiet", "--penalty", "0.02"]
 ROWS = (5, 41)
+LONG = pytest.mark.complete
 
 
 def classes(rows: int = 300) -> pd.DataFrame:
@@ -234,29 +236,41 @@ def test_masks_that_do_not_select_have_no_steps_and_that_is_said(tmp_path, capsy
     assert not (out / "rows.csv").exists() and '<table class="steps">' not in page_of(out)
 
 
-def interrupted(*_, **__):
-    raise KeyboardInterrupt
+GAINS, DETAILS = "lexppl.report.report.judge_gains", "lexppl.report.report.details_of"
+EFFECTS = "lexppl.report.results.single_rows.feature_effects"
+NO_NUMBER = FloatingPointError("some log-odds are not finite")
 
 
-def test_an_interruption_of_the_closer_look_leaves_the_rest(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("lexppl.report.report.details_of", interrupted)
-    out = explained(tmp_path, *QUICK, code=130)
-    assert "single rows and directions were interrupted" in capsys.readouterr().err
-    page = page_of(out)
-    assert "single rows and directions were interrupted" in page and "Ranked by gain or" in page
-    assert not (out / "directions.csv").exists()
-
-
-@pytest.mark.complete
-def test_directions_that_are_no_numbers_leave_the_rows(tmp_path, capsys, monkeypatch):
+@over(
+    (DETAILS, KeyboardInterrupt(), "single rows and directions were interrupted"),
+    pytest.param(GAINS, KeyboardInterrupt(), "the gains were interrupted", marks=LONG),
+    pytest.param(GAINS, NO_NUMBER, "gains are not known: some log-odds are not", marks=LONG),
+    pytest.param(EFFECTS, NO_NUMBER, "directions are not known: some log-odds are", marks=LONG),
+)
+def test_what_is_interrupted_or_no_number_leaves_the_rest(
+    place, error, told, tmp_path, capsys, monkeypatch
+):
     def fails(*_, **__):
-        raise FloatingPointError("some log-odds are not finite")
+        raise error
 
-    monkeypatch.setattr("lexppl.report.results.single_rows.feature_effects", fails)
-    out = explained(tmp_path, *QUICK)
-    assert "directions are not known: some log-odds" in capsys.readouterr().err
-    assert (out / "rows.csv").exists() and not (out / "directions.csv").exists()
-    assert "direction (" not in page_of(out)
+    code = 130 if isinstance(error, KeyboardInterrupt) else 0
+    monkeypatch.setattr(place, fails)
+    out = explained(tmp_path, *QUICK, code=code)
+    captured, page = capsys.readouterr(), page_of(out)
+    assert told in captured.err and "EVAL-X" in captured.out
+    table = pd.read_csv(out / "importance.csv", index_col="feature")
+    assert (out / "rows.csv").exists() == (place != DETAILS)
+    if place != GAINS:
+        assert not (out / "directions.csv").exists() and "direction (" not in page
+        assert "Ranked by gain or" in page and (told in page or place == EFFECTS)
+        return
+    assert "Ranked features: the probability" in captured.out and "gain" not in table
+    assert table["selection_probability"].is_monotonic_decreasing and told in page
+    if code:
+        # A second Ctrl-C ends with the model alone.
+        monkeypatch.setattr(DETAILS, fails)
+        out = explained(tmp_path, *QUICK, "--overwrite", code=code)
+        assert sorted(path.name for path in out.iterdir()) == ["encoding.json", "explainer"]
 
 
 @pytest.mark.complete

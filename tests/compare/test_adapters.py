@@ -169,28 +169,6 @@ def test_conditional_shapley_values_of_a_linear_model():
     assert worst_z(samples, interventional) > 5 * level(60, exact.size)
 
 
-def test_two_features_in_closed_form():
-    rho, (w1, w2), x = 0.6, (1.0, 2.0), np.array([[1.5, -0.5]])
-    imputer = ConditionalGaussianImputer(torch.zeros(2), torch.tensor([[1.0, rho], [rho, 1.0]]))
-    x1, x2 = x[0]
-    alone1, alone2 = (w1 + w2 * rho) * x1, (w2 + w1 * rho) * x2
-    both = w1 * x1 + w2 * x2
-    exact = np.array([[alone1 + both - alone2, alone2 + both - alone1]]) / 2
-
-    def model(rows):
-        return rows @ np.array([w1, w2])
-
-    # Both orders of two features are in one permutation, so that this explainer is exact here.
-    for explainer in (shap.explainers.Permutation, shap.explainers.Exact):
-        samples = [
-            explainer(model, ImputerMasker(imputer, 50, seed=seed))(
-                x, max_evals=5, silent=True
-            ).values
-            for seed in range(40)
-        ]
-        assert worst_z(samples, exact) < level(40, 2)
-
-
 @pytest.mark.complete
 def test_marginal_shapley_values_are_those_of_the_drawn_background():
     reference = torch.randn(500, 3, generator=torch.Generator().manual_seed(0)).double() + MEAN

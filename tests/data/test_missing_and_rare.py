@@ -53,13 +53,6 @@ def test_indicators_are_entries_of_their_own():
     assert again == data.encoding and torch.equal(again.encode(FRAME), data.x)
 
 
-def test_rows_without_a_target_are_left_out_with_a_warning():
-    frame = FRAME.assign(y=[0, None, 1, 0, 1, 0])
-    with pytest.warns(UserWarning, match="target 'y' is missing in 1 row: left out"):
-        data = dataset_from_frame(frame, "y", hide_missing=True)
-    assert len(data) == 5 and data.class_names == ("0", "1")
-
-
 def towns(rows=200):
     draw = np.random.default_rng(0)
     frame = pd.DataFrame({"town": draw.choice(list("abcd"), rows), "x": draw.normal(size=rows)})

@@ -9,7 +9,7 @@ import pytest
 import torch
 import xarray as xr
 
-from lexppl.arviz_compatibility import group_names, group_of, posterior_of, tree_of
+from lexppl.arviz_compatibility import group_names, group_of
 from lexppl.data import synthetic
 from lexppl.evaluation import Folds
 from lexppl.explanation import explain, selection_table
@@ -71,13 +71,6 @@ def test_the_tree_of_the_command_line_has_the_same_groups(result):
     assert set(group_names(tree)) == set(group_names(posterior))  # ArviZ has an order of them
     for name in group_names(tree):
         assert group_of(tree, name).identical(group_of(posterior, name))
-
-
-def test_a_tree_made_without_arviz_is_what_arviz_makes():
-    groups = {"posterior": xr.Dataset({"a": (("chain", "draw"), [[0.0, 1.0]])})}
-    for made in (tree_of(groups, {"seed": 3}), posterior_of(groups, {"seed": 3})):
-        assert made.attrs == {"seed": 3} and group_names(made) == ("posterior",)
-        assert group_of(made, "posterior").identical(groups["posterior"])
 
 
 def test_answers_are_the_sentences_of_the_report(result):

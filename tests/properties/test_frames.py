@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lexppl.data import dataset_from_frame, synthetic
-from lexppl.plots import plot_importance, plot_row
 from tests.properties.given_tensors import EXAMPLES, LAYOUTS, laid_out
 
 REFUSED = (ValueError, TypeError)
@@ -102,16 +101,3 @@ def test_synthetic_sets_and_data_sets_of_any_layout(name, rows, seed, layout):
     again = replace(data, x=x, y=y, truth=None, is_part=True)
     assert torch.equal(again.x, data.x) and torch.equal(again.y, data.y)
     assert data.x.isfinite().all() and set(data.y.tolist()) <= {0, 1}
-
-
-@pytest.mark.parametrize("rows", [0, -1, 1.5, "3", None])
-def test_numbers_of_rows_that_are_none(rows):
-    with pytest.raises(REFUSED):
-        synthetic("S1", rows)
-
-
-@pytest.mark.parametrize("plot", [plot_importance, plot_row])
-@pytest.mark.parametrize("given_posterior", [None, 3, "posterior", {}, pd.DataFrame()])
-def test_plots_of_what_is_no_explanation(plot, given_posterior):
-    with pytest.raises(REFUSED):
-        plot(given_posterior)

@@ -117,21 +117,6 @@ def test_class_weights_are_scikit_learn_s(rows):
     np.testing.assert_array_equal(by_class.predict_proba(x), by_row.predict_proba(x))
 
 
-@pytest.mark.complete
-def test_probabilities_are_of_the_reweighted_law():
-    """No feature says anything: probabilities are the base rate's, times the weights."""
-    draw = np.random.default_rng(0)
-    x, y = draw.normal(size=(400, 2)), (np.arange(400) % 5 == 0).astype(int)
-    settings = {**TINY, "epochs": 60, "batch_size": 100, "penalty": 0.5}
-    told = {
-        name: ExplainerClassifier(**settings, class_weight=given).fit(x, y).predict_proba(x)[:, 1]
-        for name, given in (("none", None), ("balanced", "balanced"), ("three", {1: 3.0}))
-    }
-    assert told["none"].mean() == pytest.approx(0.2, abs=0.05)
-    assert told["balanced"].mean() == pytest.approx(0.5, abs=0.05)
-    assert told["three"].mean() == pytest.approx(0.6 / 1.4, abs=0.05)
-
-
 def test_replicates_and_trees_take_them(rows):
     x, y, weights = rows
     drawn = ExplainerClassifier(**TINY, replicates=2).fit(x, y, weights)
