@@ -63,7 +63,7 @@ SMALL = {
         "at_once=50": "at_once=10",
     },
     "images_texts.md": {},
-    # Followed as it is by tests/explanation/test_priors_on_size.py.
+    # Followed as it is by tests/explanation/test_shared_masks.py.
     "theory/priors_on_size.md": {},
     "scikit_learn.md": {"random_state=0), {": "random_state=0, epochs=3), {"},
     "systems.md": {"rows=4000": "rows=400", "epochs=30": "epochs=2"},

@@ -17,18 +17,24 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from sklearn.compose import make_column_transformer
+from sklearn.datasets import load_wine
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import lexppl
-from lexppl.arviz_compatibility import group_of
+from lexppl import explain, load
+from lexppl.arviz_compatibility import group_names, group_of
 from lexppl.cli import main
 from lexppl.data import TableEncoding
 from lexppl.data.divided_table import divided_frame
-from lexppl.explanation import explain, mask_means
+from lexppl.explanation import mask_means
 from lexppl.explanation.reading.masks import masks_of
 from lexppl.models import MLP
+from lexppl.report.results.scores import Judgement
+from lexppl.report.results.single_rows import Details
+from lexppl.summary import number_text
+from lexppl.systems import METHODS
 from tests.cli.tables import epoch_lines, explained, numbers, page_of, people, written
 from tests.refusals import over
 
@@ -317,3 +323,178 @@ def test_module_runs_the_same(table, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert "Ranked groups of features" in done.stdout
+
+
+# Every method by name from the command line, and methods side by side.
+
+
+TWO_EPOCHS = ["--epochs", "2", "--quiet"]
+EXPLAIN = [*TWO_EPOCHS, "--replicates", "2", "--draws", "5"]
+
+
+SAID = {
+    "fastshap": ("size of the feature's contribution", "probability"),
+    "senn": ("size of the feature's contribution", "probability"),
+    "q_fit": ("share of the importance", "probability"),
+    "q_fit_global": ("share of the importance", "probability"),
+    "xtab": ("mask's value", "probability"),
+}
+"""What the report says and what it never says of importances, where masks are no selections."""
+
+
+@pytest.mark.complete(but=1)
+@pytest.mark.parametrize("name", METHODS)
+def test_each_method_explains_and_says_what_its_importances_are(name, tmp_path, capsys):
+    size = ["--k", "2"] if METHODS[name].needs("k") else []
+    words = ["explain", "wine", "--method", name, *size, "--out", str(tmp_path / "r"), *EXPLAIN]
+    assert main(words) == 0
+    printed, page = capsys.readouterr().out, page_of(tmp_path / "r")
+    assert f"{name}: " in printed
+    assert ("annealed nested bound" if name == "lex" else METHODS[name].summary) in page
+    assert pd.read_csv(tmp_path / "r" / "importance.csv").shape[0] == 13
+    assert load(tmp_path / "r" / "explainer").replicates == 2
+    told, never = SAID.get(name, ("probability that a row keeps", "contribution"))
+    ranked = printed.split("Held-out rows")[0].split("Ranked ")[1]
+    shown = page[page.index("What matters") : page.index("Do the chosen features suffice?")]
+    for text in (ranked, re.sub(r'src="data:[^"]*"', "", shown)):
+        assert told in text and never not in text
+
+
+@pytest.mark.complete
+def test_a_method_that_explains_a_model_takes_a_black_box(tmp_path, capsys):
+    data = load_wine(as_frame=True)
+    joblib.dump(
+        LogisticRegression(max_iter=5000).fit(data.data, data.target), tmp_path / "m.joblib"
+    )
+    table = written(data.frame, tmp_path)
+    words = ["explain", str(table), "--target", "target", "--method", "q_fit"]
+    words += ["--black-box", str(tmp_path / "m.joblib"), "--trust-black-box"]
+    assert main([*words, "--out", str(tmp_path / "r"), *EXPLAIN]) == 0
+    assert "agrees with the black box" in capsys.readouterr().out
+
+
+def test_a_method_explains_a_response(tmp_path, capsys):
+    table = written(people(), tmp_path)
+    words = ["explain", str(table), "--target", "height", "--method", "xtab"]
+    assert main([*words, "--out", str(tmp_path / "r"), *EXPLAIN]) == 0
+    words = ["explain", str(table), "--target", "height", "--method", "meed", "--k", "1"]
+    assert main([*words, "--out", str(tmp_path / "s"), *EXPLAIN]) == 1
+    assert "meed explains labels" in capsys.readouterr().err
+
+
+def test_methods_side_by_side(tmp_path, capsys):
+    words = ["compare", "wine", "--methods", "lex,l2x,q_fit,permutation", "--sizes", "1,2"]
+    assert main([*words, "--out", str(tmp_path / "f.json"), *TWO_EPOCHS]) == 0
+    shown = capsys.readouterr().out
+    told = json.loads((tmp_path / "f.json").read_text())
+    names = [row["method"] for row in told["methods"]]
+    assert names == ["lex", "l2x", "q_fit", "permutation", "random"]
+    assert all(name in shown for name in names)
+    assert {"accuracy@1", "accuracy@2"} <= set(told["methods"][0])
+    for row in told["methods"]:
+        assert row["accuracy@1_lower"] < row["accuracy@1_upper"]
+        assert row["seconds_per_row"] > 0 and (row["fit_seconds"] > 0) == (
+            row["method"] != "random"
+        )
+        # Each size has a table of its own, that 80 columns have room for.
+        interval = f"({row['accuracy@1_lower']:.2f} to {row['accuracy@1_upper']:.2f})"
+        assert f"{row['accuracy@1']:.3f} {interval}" in shown
+    assert "seconds to fit" in shown and max(map(len, shown.splitlines())) <= 80
+    assert told["command"][:3] == ["lexppl", "compare", "wine"]
+
+
+def test_errors_of_responses_are_in_their_own_units(tmp_path, capsys):
+    path, out = written(numbers(), tmp_path, "houses.csv"), tmp_path / "figures.json"
+    words = ["--methods", "permutation", "--sizes", "1", "--epochs", "2", "--quiet"]
+    assert main(["compare", str(path), *words, "--out", str(out)]) == 0
+    line = json.loads(out.read_text())["methods"][0]
+    # The price's standard deviation is 250.
+    assert line["rmse@1_lower"] < line["rmse@1"] and 50.0 < line["rmse@1"] < 600.0
+    assert f"{number_text(line['rmse@1'])} (" in capsys.readouterr().out
+
+
+# The posterior file, as a statistician without lexppl reads it.
+
+
+THIRTY_DRAWS = ["--epochs", "3", "--replicates", "2", "--draws", "30", "--quiet"]
+THIRTY_DRAWS += ["--penalty", "0.01", "--predictor", "network"]
+
+READ = """
+import sys, warnings
+
+sys.modules["lexppl"] = None  # importing it is an error
+warnings.simplefilter("ignore")
+import matplotlib
+
+matplotlib.use("Agg")
+import arviz as az
+import numpy as np
+
+first, second = (az.from_netcdf(path) for path in sys.argv[1:])
+
+
+def group(posterior, name):
+    found = posterior[name]
+    return found.to_dataset() if hasattr(found, "to_dataset") else found
+
+
+def total(elpd):
+    return float(getattr(elpd, "elpd_loo", getattr(elpd, "elpd", None)))
+
+
+names = list(group(first, "posterior")["feature"].values)
+for of in ("posterior", "predictions"):
+    summary = az.summary(first, var_names=["importance"], group=of)
+    assert list(summary.index) == [f"importance[{name}]" for name in names]
+    means = group(first, of)["importance"].mean(("chain", "draw")).values
+    assert np.allclose(summary["mean"].astype(float), means, atol=0.006)
+az.plot_forest(first, var_names=["importance"])
+az.plot_rank(first, var_names=["importance"])
+scores = []
+for posterior in (first, second):
+    evidence = group(posterior, "sample_stats")["log_evidence"].values.astype(float)
+    scores.append(np.log(np.exp(evidence).mean(0)).sum())
+    assert abs(total(az.loo(posterior)) - scores[-1]) < 1e-3, "loo is no held-out log score"
+table = az.compare({"first": first, "second": second})
+best = "first" if scores[0] > scores[1] else "second"
+assert table.index[0] == best
+difference = np.abs(table["elpd_diff"].astype(float)).max()
+assert abs(difference - abs(scores[0] - scores[1])) < 0.6, "ArviZ 1.x rounds to whole nats"
+try:
+    import lexppl
+except ImportError:
+    print("read without lexppl")
+"""
+
+
+@pytest.fixture
+def no_report(monkeypatch):
+    monkeypatch.setattr("lexppl.report.page.write_report", lambda *_: None)
+    monkeypatch.setattr("lexppl.report.report.Report.judged", lambda *_: (Judgement(()), None))
+    monkeypatch.setattr("lexppl.cli.explain_command.print_report", lambda *_: None)
+    monkeypatch.setattr("lexppl.report.report.Report.gains", lambda *_: None)
+    monkeypatch.setattr("lexppl.report.report.Report._details", lambda *_: Details())
+
+
+@pytest.mark.complete
+@pytest.mark.parametrize("frame", [people(), numbers()], ids=["classes", "numbers"])
+def test_plain_arviz_reads_and_compares_two_explainers(tmp_path, no_report, frame):
+    table = written(frame, tmp_path)
+    files = []
+    for epochs in ("3", "12"):
+        out = tmp_path / epochs
+        words = [*THIRTY_DRAWS, "--epochs", epochs]
+        assert main(["explain", str(table), "--out", str(out), *words]) == 0
+        files.append(str(out / "posterior.nc"))
+    done = subprocess.run(
+        [sys.executable, "-c", READ, *files], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "read without lexppl"
+    posterior = arviz.from_netcdf(files[0])
+    assert {"predictions", "posterior", "log_likelihood", "observed_data"} <= set(
+        group_names(posterior)
+    )
+    if "price" in frame:
+        observed = group_of(posterior, "observed_data")["y"].values
+        assert set(np.round(observed)) <= set(np.round(frame["price"]))
