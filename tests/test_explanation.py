@@ -426,22 +426,6 @@ def test_counts_that_need_more_bytes_get_them():
 # Chunks and seeds
 
 
-def test_same_seed_same_bits_and_global_state_untouched():
-    x, y = rows(30)
-    result = fitted(lex(seed=0), lex(seed=5))
-    torch.manual_seed(7)
-    state, numpy_state = torch.get_rng_state(), np.random.get_state()  # noqa: NPY002
-    first = explain(result, x, y, draws=10, rows_per_chunk=7, seed=3)
-    assert torch.equal(torch.get_rng_state(), state)
-    assert np.array_equal(np.random.get_state()[1], numpy_state[1])  # noqa: NPY002
-    torch.manual_seed(8)
-    second = explain(result, x, y, draws=10, rows_per_chunk=7, seed=3)
-    for name in group_names(first):
-        xr.testing.assert_identical(group_of(first, name), group_of(second, name))
-    other = explain(result, x, y, draws=10, rows_per_chunk=7, seed=4)
-    assert not np.array_equal(other["predictions"]["mask"], first["predictions"]["mask"])
-
-
 def test_chains_of_one_model_are_drawn_independently():
     x, _ = rows(30)
     model = lex()

@@ -211,26 +211,6 @@ def test_overwriting(table, tmp_path, capsys):
     assert "exactly 2 of the features" in page and "There is one replicate only" in page
 
 
-@pytest.mark.complete
-def test_response_is_told_in_its_own_units(tmp_path, capsys):
-    path = written(numbers(200), tmp_path, "houses.csv")
-    words = ["--epochs", "60", "--replicates", "2", "--draws", "5", "--quiet"]
-    printed = run(
-        capsys, "explain", path, "--out", tmp_path / "r", *words, "--learning-rate", "0.003"
-    )
-    line = next(line for line in printed.splitlines() if "sees everything" in line)
-    *_, size, likelihood, rmse, r2 = [
-        cell.split(" ± ")[0] for cell in re.split(r"\s{2,}", line.strip())
-    ]
-    assert size == "3"
-    # The noise's standard deviation is 10, that of the price 250.
-    assert 8.0 < float(rmse) < 100.0
-    assert float(r2) > 0.8
-    assert float(likelihood) < -3.0
-    encoding = json.loads((tmp_path / "r" / "encoding.json").read_text())
-    assert 150.0 < encoding["target"]["scale"] < 350.0
-
-
 def test_too_few_rows_of_a_class_to_validate_on(tmp_path, capsys):
     """A fit refuses validation rows of one class, so none are set apart, and that is said."""
     frame = people()

@@ -238,6 +238,14 @@ def test_a_response_is_told_in_its_own_units(tmp_path, capsys):
     assert "Row 7 (asked for" in printed and f"observed {number_text(price)}" in printed
     last = pd.read_csv(out / "rows.csv")["total"].iloc[-1]
     assert abs(last - price) < 150.0
+    (line,) = [line for line in printed.splitlines() if "sees everything" in line]
+    size, likelihood, rmse, r2 = (c.split(" ± ")[0] for c in re.split(r"\s{2,}", line.strip())[-4:])
+    # The noise's standard deviation is 10, that of the price 250.
+    assert (
+        size == "3" and 8.0 < float(rmse) < 100.0 and float(r2) > 0.8 and float(likelihood) < -3.0
+    )
+    encoding = json.loads((out / "encoding.json").read_text())
+    assert 150.0 < encoding["target"]["scale"] < 350.0
 
 
 @pytest.mark.complete

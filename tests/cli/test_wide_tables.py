@@ -16,8 +16,7 @@ def test_a_wide_file_is_not_fragmented(tmp_path):
     values = np.random.default_rng(0).normal(size=(40, 130))
     table = pd.DataFrame(values, columns=[f"c{i}" for i in range(130)])
     file = written(table.assign(y=["a", "b"] * 20), tmp_path)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", pd.errors.PerformanceWarning)
+    with warnings.catch_warnings(action="error", category=pd.errors.PerformanceWarning):
         source = divided_frame(read_frame(file), "y", folds=2, seed=0)
         assert _copies(source) is None
     # Copies are found as before, by values and target.

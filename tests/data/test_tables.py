@@ -277,8 +277,7 @@ def test_whole_numbers_with_decimal_points_may_be_classes():
     frame = pd.DataFrame({"a": [1.0, 2.0, 4.0], "y": [0.0, 1.0, 1.0]})
     with pytest.warns(UserWarning, match=r"'y' is read as a response.*2 values are classes"):
         assert dataset_from_frame(frame).class_names is None
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         for task in ("regression", "classification"):
             dataset_from_frame(frame, task=task)
         dataset_from_frame(frame.assign(y=[0.5, 1.0, 1.0]))

@@ -133,18 +133,6 @@ def test_a_reader_of_its_own_names_its_dims(result, rows):
     assert draws(result, x, read={"both": both}, draws=2)["both"].dims[-1] == "both_dim_0"
 
 
-def test_seeds(result, rows):
-    x, _ = rows
-    state = torch.get_rng_state()
-    one, same, other = (
-        draws(result, x, read={"mask": read_mask}, draws=9, seed=seed).mask for seed in (1, 1, 2)
-    )
-    np.testing.assert_array_equal(one, same)
-    assert (one != other).any()
-    draws(result, x, masks=one, read={"p": read_prediction})
-    assert torch.equal(state, torch.get_rng_state())
-
-
 @over(
     ({"draws": 0}, "draws"),
     ({"imputations": 0}, "imputations"),

@@ -144,10 +144,6 @@ def test_what_is_kept_stays_and_what_is_hidden_is_drawn():
     # 6 · 3 · 36 standard normal draws; six standard errors.
     assert abs(hidden.mean()) < 6 / np.sqrt(hidden.size)
     assert abs(hidden.std() - 1) < 6 / np.sqrt(2 * hidden.size)
-    again = imputed_samples(program, x, masks, samples=3, seed=5)
-    np.testing.assert_array_equal(found.samples, again.samples)
-    other = imputed_samples(program, x, masks, samples=3, seed=6)
-    assert (found.samples != other.samples).any()
 
 
 @pytest.mark.parametrize("samples", [1, 4])

@@ -593,8 +593,7 @@ def test_the_functions_of_arviz_run(name, kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_files_are_written_by_arviz_without_a_warning(kind, tmp_path):
     posterior = posterior_of_kind(kind)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)
+    with warnings.catch_warnings(action="error", category=UserWarning):
         posterior.to_netcdf(str(tmp_path / "posterior.nc"))
         again = az.from_netcdf(str(tmp_path / "posterior.nc"))
     assert set(group_names(again)) == set(group_names(posterior))

@@ -35,7 +35,7 @@ from lexppl.plots import (
     plot_row,
 )
 from lexppl.plots.style import BLUE, ORANGE, as_svg, new_figure, plain
-from tests.refusals import refusals, refused
+from tests.refusals import over, refusals, refused
 
 
 def posterior_from(probability, draws=4, features=None, rows=None):
@@ -63,8 +63,7 @@ def random_posterior(chains=3, rows=20, features=4):
 
 def drawn(figure):
     """Render, with every warning an error, and see that there is a picture."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         file = io.BytesIO()
         figure.savefig(file, format="png", dpi=60)
     assert len(file.getvalue()) > 1000
@@ -95,8 +94,8 @@ def test_the_legend_names_what_the_interval_is():
     """Of fits to weighted rows it is over rows too."""
     plain, weighted = random_posterior(), random_posterior()
     weighted["predictions"].attrs["row_weights"] = "dirichlet"
-    for posterior, over in ((plain, "seeds of the fit"), (weighted, "seeds and rows")):
-        labelled(drawn(plot_importance(posterior)), f"95 % t-interval over {over}")
+    for posterior, what in ((plain, "seeds of the fit"), (weighted, "seeds and rows")):
+        labelled(drawn(plot_importance(posterior)), f"95 % t-interval over {what}")
 
 
 def test_points_of_replicates_stand_in_their_features_line():
@@ -202,27 +201,9 @@ def test_a_huge_first_loss_does_not_hide_the_rest():
 # Mistakes, and matplotlib's state
 
 
-test_mistakes_are_named = refusals(
-    (lambda: plot_importance(random_posterior(), features=0), "features must be"),
-    (lambda: plot_heatmap(random_posterior(), rows=0), "rows must be"),
-    (lambda: plot_history(history_of(np.zeros((0, 1)))), "no epochs"),
-)
-
-
 def settings():
     """All of matplotlib's, but for the backend, which resolves itself when it is looked at."""
     return {name: value for name, value in mpl.rcParams.items() if name != "backend"}
-
-
-def test_global_state_is_left_alone():
-    before = settings()
-    for figure in (
-        plot_importance(random_posterior()),
-        plot_heatmap(random_posterior()),
-        plot_history(history_of([[0.5], [0.4]])),
-    ):
-        drawn(figure)
-    assert settings() == before
 
 
 WRONG = {"a posterior": random_posterior(), "a number": 3, "nothing": None}
@@ -265,11 +246,6 @@ def test_of_many_quantities_the_least_uniform_are_shown():
     figure = plot_calibration(calibration_of(names), most=4)
     assert len(figure.axes) == 4
     assert "narrow: too narrow" in [a.get_title() for a in figure.axes]
-
-
-def test_what_is_no_calibration_is_refused():
-    refused("what calibration", plot_calibration, np.zeros((5, 1)), error=TypeError)
-    refused("level", plot_calibration, calibration_of(), level=1.0)
 
 
 RANDOM = np.random.default_rng(2)
@@ -517,18 +493,19 @@ def test_without_a_base_it_starts_where_all_is_hidden():
 # Widths, orders and mistakes
 
 
-@pytest.mark.complete
-def test_pictures_have_the_width_asked_for():
-    for figure in (
-        plot_importance(random_posterior(), width=3.7),
-        plot_heatmap(random_posterior(), width=3.7),
-        plot_history(history_of([[0.5], [0.4]]), width=3.7),
-        plot_beeswarm(random_posterior(), width=3.7),
-        plot_dependence(posterior(), "age", width=3.7),
-        plot_row(STEPS, width=3.7),
-    ):
-        drawn(figure)
-        assert figure.get_size_inches()[0] == 3.7
+@over(
+    lambda width: plot_importance(random_posterior(), width=width),
+    lambda width: plot_heatmap(random_posterior(), width=width),
+    lambda width: plot_history(history_of([[0.5], [0.4]]), width=width),
+    lambda width: plot_beeswarm(random_posterior(), width=width),
+    lambda width: plot_dependence(posterior(), "age", width=width),
+    lambda width: plot_row(STEPS, width=width),
+)
+def test_a_picture_has_the_width_asked_for_and_leaves_matplotlib_as_it_was(plot):
+    before = settings()
+    figure = plot(3.7)
+    drawn(figure)
+    assert figure.get_size_inches()[0] == 3.7 and settings() == before
 
 
 def test_heat_map_in_an_order_of_ones_own():
@@ -536,7 +513,12 @@ def test_heat_map_in_an_order_of_ones_own():
     assert [label.get_text() for label in axes.get_xticklabels()] == ["x3", "x1", "x4", "x2"]
 
 
-test_mistakes_of_rows_are_named = refusals(
+test_mistakes_are_named = refusals(
+    (lambda: plot_importance(random_posterior(), features=0), "features must be"),
+    (lambda: plot_heatmap(random_posterior(), rows=0), "rows must be"),
+    (lambda: plot_history(history_of(np.zeros((0, 1)))), "no epochs"),
+    (lambda: plot_calibration(np.zeros((5, 1))), TypeError, "what calibration"),
+    (lambda: plot_calibration(calibration_of(), level=1.0), "level"),
     (lambda: plot_heatmap(random_posterior(), order=["x1"]), "order must have each"),
     (lambda: plot_dependence(posterior(), "shoe"), "feature must be one of"),
     (lambda: plot_dependence(random_posterior(), "x1"), "are not known"),

@@ -355,8 +355,7 @@ def test_a_models_responses_have_no_noise_and_are_not_compared():
         def predict(self, rows):
             return 2.0 * rows[:, 0] + rows[:, 1]
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", BehindWarning)
+    with warnings.catch_warnings(action="error", category=BehindWarning):
         ExplainerRegressor(model=Model(), epochs=20, **SMALL).fit(x, Model().predict(x))
 
 

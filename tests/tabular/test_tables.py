@@ -249,14 +249,6 @@ def test_labels_of_a_given_classifier_are_labels_and_not_places():
     assert not told[:, 2].any()
 
 
-@pytest.mark.complete
-def test_a_given_regressor_is_explained():
-    x, y = make_regression(120, 3, random_state=0)
-    model = LinearRegression().fit(x, -y)
-    explainer = ExplainerRegressor("lex", k=3, model=model, **{**TINY, "epochs": 60}).fit(x, y)
-    assert explainer.score(x, -y) > 0.8
-
-
 def test_a_clone_forgets_a_model_and_says_so(blobs):
     x, y = blobs
     model = LogisticRegression().fit(x, y)

@@ -246,8 +246,7 @@ def test_a_class_of_such_a_name_stays_with_its_rows(tmp_path, word):
             data = read_table(file, "grade", **how)
         assert set(data.class_names) == {word, "mild", "severe"} and len(data) == 60
     # What the warning names decides it, in either way and without a warning.
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         assert len(read_table(file, "grade", missing=("",))) == 60
     refused("'grade' is missing in 20 rows", read_table, file, "grade", missing=(word,))
     with pytest.warns(UserWarning, match="target 'grade' is missing in 20 rows: left out"):
@@ -281,8 +280,7 @@ def test_several_words_are_named_together(tmp_path):
 @pytest.mark.parametrize("cells", [(1.5, 2.5, 3.25), (1, 2, 3), ("2026-01-05", "2026-03-07")])
 def test_beside_numbers_and_dates_they_mean_missing_without_a_warning(tmp_path, word, cells):
     file = written(tmp_path, dose=(*cells, word), y=("a", "b", "b", "a", "a"))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         data = read_table(file, "y", hide_missing=True)
     assert data.entry_names == ("dose",) and "dose (hidden)" in data.feature_names
 
@@ -326,8 +324,7 @@ def test_the_encoding_reads_later_files_alike(tmp_path):
     with pytest.warns(UserWarning):
         data = read_table(written(tmp_path, job=("NA", "cook"), y=("None", "a", "b")), "y")
     new = written(tmp_path, rows=3, job=("NA",), y=("None",))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         read = read_table(new, encoding=data.encoding)
     assert read.x.tolist() == [[1.0, 0.0]] * 3 and read.y.tolist() == [0, 0, 0]
     exact = read_table(written(tmp_path, n=(1, 2, ""), y=("None", 1, 2)), "y", missing=("",),
@@ -478,8 +475,7 @@ def test_quotes_of_the_header(tmp_path, header):
 @over(('{}" pipe', '{}" pipe'), ('pipe {}"', 'pipe {}"'), ('"{}"" pipe"', '{}" pipe'),
      ('"pipe, {}"""', 'pipe, {}"'), ('"{}"', "{}"), ("it's {}'", "it's {}'"))  # fmt: skip
 def test_quotes_within_words_are_read(cell, value, tmp_path):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         frame = read_frame(lines_written(tmp_path, lines_of(lambda i: cell.format(i % 5))))
     assert frame["part"].tolist() == [
         int(i % 5) if value == "{}" else value.format(i % 5) for i in range(LINES)
@@ -515,14 +511,12 @@ def test_texts_of_several_lines_are_read_without_a_warning(tmp_path, order, quot
     writer.writerows([names, *([row[name] for name in names] for row in expected)])
     file = tmp_path / "t.csv"
     file.write_bytes(held.getvalue().encode())
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         frame = read_frame(file)
     assert frame["text"].str.replace("\r\n", "\n").tolist() == [row["text"] for row in expected]
 
 
 def test_a_header_of_two_lines_is_read(tmp_path):
     file = lines_written(tmp_path, ['n,"part\n(of, which)",y', *lines_of(lambda i: "pipe")[1:]])
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         assert list(read_frame(file)) == ["n", "part\n(of, which)", "y"]

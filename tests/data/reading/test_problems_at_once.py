@@ -276,8 +276,7 @@ CASES = {
 
 
 def decided(frame, **options):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         return with_decisions(dataset_from_frame, frame, "y", **options)
 
 
