@@ -112,9 +112,8 @@ NEAR = {
 }
 
 
-@pytest.mark.parametrize("name", NEAR)
-def test_names_that_may_have_been_meant(name):
-    call, message = NEAR[name]
+@over(**NEAR)
+def test_names_that_may_have_been_meant(call, message):
     refused(message.replace("?", r"\?"), call)
 
 

@@ -13,6 +13,7 @@ from sklearn.svm import LinearSVC
 
 from lexppl.cli import main
 from tests.cli.tables import cases, people, written
+from tests.refusals import over
 
 QUICK = ["--epochs", "2", "--replicates", "2", "--draws", "5", "--quiet"]
 
@@ -68,9 +69,8 @@ TABLES = {
 }
 
 
-@pytest.mark.parametrize("case", TABLES)
-def test_table(case, tmp_path, capsys):
-    frame, options, named = TABLES[case]
+@over(**TABLES)
+def test_table(frame, options, named, tmp_path, capsys):
     path = written(frame, tmp_path)
     out = str(tmp_path / "results")
     code, line = refused(capsys, tmp_path, "explain", str(path), "--out", out, *QUICK, *options)
@@ -158,10 +158,9 @@ impute vine => did you mean 'wine'?
 """)
 
 
-@pytest.mark.parametrize("case", USAGE)
-def test_usage(case, tmp_path, monkeypatch, capsys):
+@over(**USAGE)
+def test_usage(words, named, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    words, named = USAGE[case]
     code, line = refused(capsys, tmp_path, *words)
     assert code == 2
     for one in named:
@@ -175,12 +174,11 @@ impute wine --test-share 0.999 => another --test-share
 """)
 
 
-@pytest.mark.parametrize("case", BY_DATA)
-def test_what_the_data_cannot_serve(case, tmp_path, monkeypatch, capsys):
+@over(**BY_DATA)
+def test_what_the_data_cannot_serve(words, named, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    words, (named,) = BY_DATA[case]
     code, line = refused(capsys, tmp_path, *words, "--quiet")
-    assert code == 1 and named in line
+    assert code == 1 and named[0] in line
 
 
 @pytest.mark.smoke

@@ -58,9 +58,8 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.parametrize("case", TYPED)
-def test_what_was_typed(case, here, capsys):
-    words, named = TYPED[case]
+@over(**TYPED)
+def test_what_was_typed(words, named, here, capsys):
     out = ["--out", "results"] if words[0] == "explain" else []
     code, line = refused(capsys, here, *words, *out)
     assert code == 2
@@ -104,9 +103,8 @@ CELLS = {
 }
 
 
-@pytest.mark.parametrize("case", CELLS)
-def test_cells(case, tmp_path, capsys):
-    column, value, options, named = CELLS[case]
+@over(**CELLS)
+def test_cells(column, value, options, named, tmp_path, capsys):
     table = table_of_texts(tmp_path / "reviews.csv", 40, **{column: value})
     words = ["explain", str(table), "--text", "review", "--out", str(tmp_path / "out"), *QUICK]
     code, line = refused(capsys, tmp_path, *words, "--target", "verdict", *options)
@@ -144,9 +142,8 @@ COLUMNS = {
 }
 
 
-@pytest.mark.parametrize("case", COLUMNS)
-def test_columns(case, tmp_path, capsys):
-    options, named = COLUMNS[case]
+@over(**COLUMNS)
+def test_columns(options, named, tmp_path, capsys):
     table = table_of_texts(tmp_path / "reviews.csv", 60)
     words = ["explain", str(table), "--out", str(tmp_path / "out"), *QUICK, *options]
     _, line = refused(capsys, tmp_path, *words)

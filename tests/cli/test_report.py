@@ -652,9 +652,10 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("case", BAD)
-def test_groups_that_do_not_fit_are_refused_in_a_line_before_any_work(case, tmp_path, capsys):
-    content, told = BAD[case]
+@over(**BAD)
+def test_groups_that_do_not_fit_are_refused_in_a_line_before_any_work(
+    content, told, tmp_path, capsys
+):
     file = tmp_path / "g.json"
     if content is not None:
         file.write_bytes(content.encode() if isinstance(content, str) else content)

@@ -57,6 +57,7 @@ from lexppl.tabular.row_predictions import (
     row_predictions,
     standard_gamma,
 )
+from tests.cli.tables import people as table_of_people
 from tests.refusals import over, refused
 from tests.saving.changed import description_of
 from tests.tabular.small import small
@@ -769,21 +770,12 @@ TWO_EPOCHS = {"epochs": 2, "random_state": 0}
 
 @pytest.fixture(scope="module")
 def earners() -> pd.DataFrame:
-    draw = np.random.default_rng(0)
-    frame = pd.DataFrame(
-        {
-            "age": draw.normal(40.0, 12.0, 150),
-            "job": draw.choice(["clerk", "cook", "smith"], 150),
-            "noise": draw.normal(size=150),
-        }
-    )
-    frame["income"] = np.where((frame.age > 40) | (frame.job == "smith"), "high", "low")
-    frame["wage"] = 1000.0 + 200.0 * (frame.age > 40) + draw.normal(0.0, 20.0, 150)
-    return frame
+    frame = table_of_people(150)
+    return frame.assign(wage=1000.0 + 200.0 * (frame.age > 40) + 0.1 * frame.height)
 
 
 def test_the_estimators_take_trees(earners: pd.DataFrame) -> None:
-    x = earners[["age", "job", "noise"]]
+    x = earners[["age", "job", "height"]]
     labels = ExplainerClassifier(predictor="trees", **TWO_EPOCHS).fit(x, earners.income)
     model = labels.result_.model
     assert isinstance(model.imputer, GapImputer)

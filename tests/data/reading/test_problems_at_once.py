@@ -286,9 +286,8 @@ def changed_by(decision):
     return {name: eval(value) for name, value in found}
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_a_decision_is_the_mend_of_the_error(case):
-    columns, mends, _ = CASES[case]
+@over(**CASES)
+def test_a_decision_is_the_mend_of_the_error(columns, mends, _):
     frame = table(**columns)
     data, decisions = decided(frame)
     typed = dataset_from_frame(frame, "y", **mends)
