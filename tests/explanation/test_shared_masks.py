@@ -16,7 +16,6 @@ from torch import nn
 
 from lexppl import explain, prior
 from lexppl.arviz_compatibility import group_of
-from lexppl.distributions import KSubset
 from lexppl.effects import imputation_particles, label_expectation, mask_particles, penalty
 from lexppl.evaluation import (
     feature_evidence,
@@ -38,6 +37,7 @@ from lexppl.models import (
 )
 from lexppl.plots import plot_beeswarm, plot_heatmap
 from tests.evaluation.fitted_by_hand import result_of
+from tests.programs.posterior_check import Reference, posterior_program
 from tests.refusals import over, refused
 from tests.test_explanation import (
     COPIES,
@@ -48,7 +48,6 @@ from tests.test_explanation import (
     fitted,
     guide,
     limit,
-    pattern_frequencies,
     rows,
     z_scores,
 )
@@ -328,13 +327,6 @@ def test_masks_of_groups_are_given_their_own_rows(order):
     np.testing.assert_allclose(found, norm.logpdf(y, mean, NOISE), atol=1e-9)
 
 
-def test_as_many_groups_as_rows_are_groups():
-    x, y = grouped(GROUPS)
-    posterior = explain(of_groups("plates first"), torch.tensor(x), torch.tensor(y), draws=2)
-    assert group_of(posterior, "posterior")["mask"].dims == ("chain", "draw", "group", "feature")
-    assert group_of(posterior, "prior")["mask"].dims == ("chain", "draw", "group", "feature")
-
-
 def of_two_groups(groups):
     """Each row depends on the masks of the first two groups."""
 
@@ -349,85 +341,10 @@ def of_two_groups(groups):
     return program
 
 
-def test_masks_of_two_groups_of_a_row_are_weighed_together():
-    x, y = grouped(10)
-    masks = every_mask(6).reshape(-1, 2, 3)
-    mean = (x[:, :3] * masks.sum(1)[:, None]).sum(-1)
-    joint = norm.logpdf(y, mean, NOISE).sum(-1) + log_prior(masks).sum(-1)
-    rows = torch.tensor(x), torch.tensor(y)
-    expected = np.einsum("m,mjg->jg", softmax(joint), masks)
-    np.testing.assert_allclose(given_y(explain(of_two_groups(2), *rows)), expected, atol=1e-9)
-    evidence = log_marginal_likelihood(of_two_groups(2), *rows)
-    assert evidence.log == pytest.approx(logsumexp(joint), abs=1e-9)
-
-
 def test_many_groups_of_a_row_are_refused():
     x, y = grouped(10)
     with pytest.raises(ValueError, match=r"masks \['mask'\] of several groups.* 8\^9"):
         explain(of_two_groups(9), torch.tensor(x), torch.tensor(y))
-
-
-# Several at once
-
-
-def at_three_levels(x, y=None):
-    """Two entries each: of all rows, of groups given these, of rows given their group's."""
-    group = x[:, -1].long()
-    with mask_particles():
-        s = pyro.sample("of_all", coins(x, 2))
-        with pyro.plate("group", 2, dim=-1):
-            z = pyro.sample("mask", dist.Bernoulli(0.2 + 0.5 * s).to_event(1))
-        with pyro.plate("data", len(x), dim=-1):
-            own = z[..., group, :]
-            u = pyro.sample("of_row", dist.Bernoulli(0.3 + 0.4 * own).to_event(1))
-            mean = (x[:, :2] * (s + own + u) * SLOPES[:2]).sum(-1)
-            pyro.sample("y", dist.Normal(mean, NOISE), obs=y)
-
-
-def by_hand(x, y):
-    """log p(y), and the means of all three, one loop inside another."""
-    two = every_mask(2)
-    coin = lambda z, p: np.where(z, p, 1 - p).prod(-1)  # noqa: E731
-    total, of_all, of_groups, of_rows = 0.0, np.zeros(2), np.zeros((2, 2)), np.zeros((len(x), 2))
-    for s in two:
-        for z in itertools.product(two, repeat=2):
-            z = np.array(z)
-            own = z[x[:, 2].astype(int)]
-            joint = np.stack(
-                [
-                    coin(u, 0.3 + 0.4 * own)
-                    * norm.pdf(y, (x[:, :2] * (s + own + u) * SLOPES[:2].numpy()).sum(-1), NOISE)
-                    for u in two
-                ]
-            )
-            weight = coin(s, KEPT) * coin(z, 0.2 + 0.5 * s).prod() * joint.sum(0).prod()
-            total += weight
-            of_all += weight * s
-            of_groups += weight * z
-            of_rows += weight * (joint / joint.sum(0)).T @ two
-    return math.log(total), of_all / total, of_groups / total, of_rows / total
-
-
-def test_masks_of_all_rows_groups_and_rows_together():
-    x, y = grouped(7, groups=2)
-    x = x[:, [0, 1, 3]]
-    evidence, *expected = by_hand(x, y)
-    rows = torch.tensor(x), torch.tensor(y)
-    posterior = explain(at_three_levels, *rows, draws=4000)
-    assert log_marginal_likelihood(at_three_levels, *rows).log == pytest.approx(evidence, abs=1e-9)
-    drawn = group_of(posterior, "posterior")
-    plates = {"of_all": (), "mask": ("group",), "of_row": ("row",)}
-    for (site, plate), own in zip(plates.items(), expected, strict=True):
-        assert drawn[site].dims == ("chain", "draw", *plate, "feature")
-        name = "" if site == "of_all" else f"{site}_"
-        found = stats_of(posterior)[f"{name}selection_probability_given_y"].values[0]
-        np.testing.assert_allclose(found, own, atol=1e-9)
-        z = (drawn[site].values[0].mean(0) - own) / np.sqrt(own * (1 - own) / 4000)
-        assert abs(z).max() < 4.5
-    # Draws are joint: a group's entry goes with that of all rows.
-    both = (drawn["of_all"].values[0][:, 0] * drawn["mask"].values[0][:, 0, 0]).mean()
-    apart = drawn["of_all"].values[0][:, 0].mean() * drawn["mask"].values[0][:, 0, 0].mean()
-    assert both > 1.5 * apart
 
 
 # Too many to list
@@ -455,14 +372,16 @@ def test_more_masks_than_are_listed_are_weighed_and_judged():
 
 
 def test_several_plates_are_weighed_together():
-    x, y = grouped(5, groups=2)
-    x = x[:, [0, 1, 3]]
-    _, *expected = by_hand(x, y)
-    posterior = explain(at_three_levels, torch.tensor(x), torch.tensor(y), draws=100, proposals=300)
-    stats = stats_of(posterior)
-    for site, own in zip(["", "mask_", "of_row_"], expected, strict=True):
-        found = stats[f"{site}selection_probability_given_y"].values[0]
-        assert (abs(found - own) / np.sqrt(0.25 / float(stats["weight_ess"].max()))).max() < 4
+    program = posterior_program("all rows, groups and rows", 0)
+    reference = Reference(program)
+    stats = stats_of(explain(program, program.x, program.y, draws=100, proposals=300))
+    means = [v for name, v in stats.items() if name.endswith("selection_probability_given_y")]
+    assert len(means) == 3
+    for mean in means:
+        site = mean.attrs["site"]
+        exact = (reference.weights(True) @ reference.coordinates([site])[site]).numpy()
+        off = abs(mean.values.ravel() - exact)
+        assert (off / np.sqrt(0.25 / float(stats["weight_ess"].max()))).max() < 4
 
 
 def test_probabilities_of_labels_are_refused():
@@ -563,26 +482,6 @@ def test_means_and_evidence_are_exact(y, guided):
     assert "exact, from all 8 masks" in group_of(posterior, "posterior").attrs["draws"]
 
 
-def largest_z(y_of_the_draws, y):
-    """Of mask frequencies over rows and masks, drawn given the one and compared to the other."""
-    model = Known()
-    posterior = explain(
-        fitted(model), copied(ROW_PAIR), copied(y_of_the_draws), draws=50, proposals=math.inf
-    )
-    mask = group_of(posterior, "posterior")["mask"].values[0]
-    largest = 0.0
-    for row in range(2):
-        frequencies = pattern_frequencies(mask[:, row * COPIES : (row + 1) * COPIES])
-        exact = model.exact(ROW_PAIR[row], y[row])[1].numpy()
-        largest = max(largest, float(z_scores(frequencies, exact).max()))
-    return largest
-
-
-def test_draws_follow_the_exact_posterior_and_no_other():
-    assert largest_z(LABEL_PAIR, LABEL_PAIR) < limit(16)
-    assert largest_z(LABEL_PAIR, 1 - LABEL_PAIR) > limit(16)
-
-
 def test_importance_weights_give_the_same_mean():
     model = Known()
     posterior = explain(fitted(model), copied(ROW_PAIR), copied(LABEL_PAIR), draws=500)
@@ -598,34 +497,15 @@ def test_importance_weights_give_the_same_mean():
 class Subsets(nn.Module):
     """One of a distribution's masks of a row; the response is another number than a label."""
 
-    def __init__(self, distribution, second=False):
+    def __init__(self, distribution):
         super().__init__()
-        self.distribution, self.second = distribution, second
+        self.distribution = distribution
 
     def forward(self, x, y=None):
         with pyro.plate("data", len(x), dim=-1), mask_particles():
             mask = pyro.sample("mask", self.distribution(x))
-            if self.second:
-                pyro.sample("other", self.distribution(x))
             with imputation_particles():
                 return observe("y", dist.Normal((mask * x).sum(-1), 1.0), y)
-
-
-def test_two_sites_of_a_row_are_listed_together():
-    x = torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
-    program = Subsets(lambda x: KSubset(x, 1), second=True)
-    posterior = explain(program, x, x[:, 0], draws=5, proposals=math.inf)
-    assert "from all 9 masks" in group_of(posterior, "posterior").attrs["draws"]
-    stats = group_of(posterior, "sample_stats")
-    # What y does not depend on has its prior.
-    np.testing.assert_allclose(
-        stats["other_selection_probability_given_y"],
-        stats["other_selection_probability"],
-        atol=1e-6,
-    )
-    alone = explain(Subsets(lambda x: KSubset(x, 1)), x, x[:, 0], draws=5, proposals=math.inf)
-    expected = group_of(alone, "sample_stats")["selection_probability_given_y"]
-    np.testing.assert_allclose(stats["selection_probability_given_y"], expected, atol=1e-6)
 
 
 def bernoulli(x):
@@ -818,14 +698,6 @@ def test_by_proposals_it_is_the_same():
         # Weighted proposals from the prior: the variance of a self-normalised mean.
         assert (abs(near - wanted) < 0.02).all()
     assert (abs(stats(found, "log_evidence") - EVIDENCE) < 0.05).all()
-
-
-def test_evidence_and_a_table_of_features_are_given_it():
-    found = log_marginal_likelihood(program, X, Y)
-    assert found.log == pytest.approx(EVIDENCE.sum(), abs=1e-8)
-    table = feature_evidence(program, X, Y)
-    assert table["prior"][0] == pytest.approx(GIVEN_X.mean(), abs=1e-8)
-    assert table["posterior"][0] == pytest.approx(GIVEN_Y.mean(), abs=1e-8)
 
 
 def test_the_prior_is_given_it():
