@@ -1,8 +1,24 @@
-"""Calls that are refused: one in a line, or the rows of a test."""
+"""Tests over rows, and calls that are refused: one in a line, or the rows of a test."""
+
+from inspect import signature
 
 import pytest
 
 from lexppl.inference import TrainingOptions, fit
+
+
+def over(*rows, **cases):
+    """A test over rows, or over cases by name: the values of a row, `(first, second)`, are the
+    test's first arguments, and fixtures stand behind them."""
+    rows = rows or [pytest.param(*case, id=name) for name, case in cases.items()]
+    values = rows[0].values if hasattr(rows[0], "marks") else rows[0]
+    count = len(values) if isinstance(values, tuple) else 1
+
+    def parametrized(test):
+        names = ",".join([*signature(test).parameters][:count])
+        return pytest.mark.parametrize(names, rows)(test)
+
+    return parametrized
 
 
 def refused(message, call, *args, error=ValueError, **options):

@@ -24,7 +24,7 @@ from lexppl.models import MLP
 from lexppl.models.imputers import imputer_of
 from lexppl.models.regimes import regime_targets
 from lexppl.systems import system_for
-from tests.refusals import refused
+from tests.refusals import over, refused
 
 NO_INTS = [True, False, np.True_, 1.0, np.float64(1.0), "1", None, 1j, [1], torch.tensor(1)]
 NO_REALS = [True, np.False_, "0.5", None, 0.5j, [0.5], Decimal("0.5"), torch.ones(1)]
@@ -112,9 +112,8 @@ NEAR = {
 }
 
 
-@pytest.mark.parametrize("name", NEAR)
-def test_names_that_may_have_been_meant(name):
-    call, message = NEAR[name]
+@over(**NEAR)
+def test_names_that_may_have_been_meant(call, message):
     refused(message.replace("?", r"\?"), call)
 
 
@@ -123,22 +122,19 @@ def test_a_setting_that_may_have_been_meant():
         check_settings("lex", "{}", penlty=0.1)
 
 
-@pytest.mark.parametrize(
-    "shape, form, fits",
-    [
-        ((3, 2), "N D", True),
-        ((3,), "N D", False),
-        ((3, 2), ("N", 2), True),
-        ((3, 2), ("N", 3), False),
-        ((3,), "N *event", False),
-        ((3, 1, 4), "N *event", True),
-        ((3,), "N …", True),
-        ((), "N …", False),
-        ((7, 3, 2), ("…", 3, 2), True),
-        ((3, 2), ("…", 3, 2), True),
-        ((2,), ("…", 3, 2), False),
-        ((0, 2), "N D", True),
-    ],
+@over(
+    ((3, 2), "N D", True),
+    ((3,), "N D", False),
+    ((3, 2), ("N", 2), True),
+    ((3, 2), ("N", 3), False),
+    ((3,), "N *event", False),
+    ((3, 1, 4), "N *event", True),
+    ((3,), "N …", True),
+    ((), "N …", False),
+    ((7, 3, 2), ("…", 3, 2), True),
+    ((3, 2), ("…", 3, 2), True),
+    ((2,), ("…", 3, 2), False),
+    ((0, 2), "N D", True),
 )
 def test_a_shape_is_returned_or_refused_by_its_forms(shape, form, fits):
     for value in (np.zeros(shape), torch.zeros(shape)):

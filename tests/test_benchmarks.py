@@ -21,7 +21,7 @@ from scipy.special import log_softmax
 
 from tests.benchmark_modules import FOLDER
 from tests.conftest import MODULES
-from tests.refusals import refused
+from tests.refusals import over, refused
 
 README = (FOLDER / "README.md").read_text(encoding="utf-8")
 NAMED = sorted(set(re.findall(r"python benchmarks/(\w+)\.py", README)))
@@ -340,15 +340,12 @@ def test_small_records_do_not_mix_with_others(benchmarks, capsys):
     assert "figures of full size" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("name", "words", "message"),
-    [
-        ("tabular", ("--data", "adult"), "adult is skipped: no file {}"),
-        ("panels", (), "no folder {}/MNIST"),
-        ("infidelity", (), "no folder {}/MNIST"),
-    ],
+@over(
+    ("tabular", ("--data", "adult"), "adult is skipped: no file {}"),
+    ("panels", (), "no folder {}/MNIST"),
+    ("infidelity", (), "no folder {}/MNIST"),
 )
-def test_an_absent_data_set_is_named_and_skipped(benchmarks, monkeypatch, name, words, message):
+def test_an_absent_data_set_is_named_and_skipped(name, words, message, benchmarks, monkeypatch):
     folder = benchmarks.results.parent / "nowhere"
     monkeypatch.setenv("LEXPPL_DATA", str(folder))
     assert benchmarks.run(name, "--small", *words) == []
@@ -577,20 +574,17 @@ def test_a_command_that_ends_otherwise_is_not_measured(monkeypatch, tmp_path):
 NAMES = ["f1", "f2", "f3", "f4", "f10"]
 
 
-@pytest.mark.parametrize(
-    ("name", "who", "masks", "expected"),
-    [
-        ("Additive", "final", [0.9, 0.5, 0.6, 0.7, 0.1], True),
-        ("Additive", "final", [0.9, 0.6, 0.6, 0.7, 0.1], False),
-        ("Additive", "final", [0.9, 0.6, 0.5, 0.7, 0.1], False),
-        ("Switch copied", "final", [0.9, 0.5, 0.6, 0.7, 0.8], True),
-        ("Switch copied", "global", [0.9, 0.5, 0.6, 0.7, 0.8], False),
-        ("Switch", "global", [0.7, 0.5, 0.6, 0.7, 0.8], True),
-        ("Switch", "global", [0.8, 0.5, 0.6, 0.7, 0.8005], False),
-        ("XOR", "final", [0.7, 0.7, 0.6, 0.6, 0.1], True),
-        ("XOR", "final", [0.7, 0.6, 0.6, 0.5, 0.1], False),
-        ("wine", "final", [0.7, 0.6, 0.6, 0.5, 0.1], None),
-    ],
+@over(
+    ("Additive", "final", [0.9, 0.5, 0.6, 0.7, 0.1], True),
+    ("Additive", "final", [0.9, 0.6, 0.6, 0.7, 0.1], False),
+    ("Additive", "final", [0.9, 0.6, 0.5, 0.7, 0.1], False),
+    ("Switch copied", "final", [0.9, 0.5, 0.6, 0.7, 0.8], True),
+    ("Switch copied", "global", [0.9, 0.5, 0.6, 0.7, 0.8], False),
+    ("Switch", "global", [0.7, 0.5, 0.6, 0.7, 0.8], True),
+    ("Switch", "global", [0.8, 0.5, 0.6, 0.7, 0.8005], False),
+    ("XOR", "final", [0.7, 0.7, 0.6, 0.6, 0.1], True),
+    ("XOR", "final", [0.7, 0.6, 0.6, 0.5, 0.1], False),
+    ("wine", "final", [0.7, 0.6, 0.6, 0.5, 0.1], None),
 )
 def test_an_order_that_rests_on_a_tie_is_not_as_expected(name, who, masks, expected):
     xtab = importlib.import_module("xtab")

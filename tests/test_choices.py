@@ -7,7 +7,6 @@ import torch
 
 from lexppl import systems
 from lexppl.choices.data_sets import ALIASES, SYNTHETIC, TARGETS, shipped_names
-from lexppl.choices.imputers import HOLDING_ROWS, IMPUTERS
 from lexppl.choices.methods import LIBRARIES, METHODS
 from lexppl.choices.settings import SETTINGS, USUAL_PREDICTOR
 from lexppl.cli.options.checks import DEVICES
@@ -15,7 +14,6 @@ from lexppl.cli.options.table import COMMANDS, name_of
 from lexppl.compare.compare import METHODS as COMPARED
 from lexppl.data import load
 from lexppl.data.synthetic import synthetic_set
-from lexppl.models.imputers import imputer_of
 
 WIDTHS = {"hidden", "predictor_hidden"}
 OPEN = set(systems.SETTINGS)
@@ -32,13 +30,6 @@ def test_a_method_is_listed_with_what_its_factory_takes(name):
 
 def test_settings_of_the_command_line_are_settings_of_methods():
     assert {setting.argument for setting in SETTINGS.values()} - {None} <= OPEN
-
-
-@pytest.mark.parametrize("name", IMPUTERS)
-def test_an_imputer_is_there_and_holds_rows_if_it_is_listed_so(name):
-    rows = torch.randn(40, 2, generator=torch.Generator().manual_seed(0))
-    imputer = imputer_of(name, rows, seed=0)
-    assert (getattr(imputer, "reference", None) is not None) == (name in HOLDING_ROWS)
 
 
 def test_data_sets_are_there():

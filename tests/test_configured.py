@@ -14,7 +14,7 @@ from lexppl.models.imputers.imputer import Imputer
 from lexppl.saving.description import describe, known_parts, rebuild
 from lexppl.tabular.given_model import OnStandardisedRows
 from tests import needs
-from tests.refusals import refusals
+from tests.refusals import over, refusals
 
 
 def network():
@@ -37,9 +37,7 @@ def test_a_description_on_disk_builds_a_part_that_is_described_so(expected):
     assert json.dumps(describe(rebuilt(expected))) == json.dumps(expected)
 
 
-@pytest.mark.parametrize(
-    ("name", "added"), [("UNet", "convolutions"), ("ConvolutionalNetwork", "pooled")]
-)
+@over(("UNet", "convolutions"), ("ConvolutionalNetwork", "pooled"))
 def test_files_from_before_an_argument_are_read_with_its_default(name, added):
     (later,) = (description for description in DESCRIPTIONS if description["part"] == name)
     before = {key: value for key, value in later["config"].items() if key != added}
@@ -134,20 +132,17 @@ class Inherited(Shift):
         return {"amount": 3.0}
 
 
-@pytest.mark.parametrize(
-    ("part", "config"),
-    [
-        (Shift(torch.tensor([1.0, 2.0])), {"amount": [1.0, 2.0], "parts": []}),
-        (Shift((1, 2)), {"amount": [1, 2], "parts": []}),
-        (Named(1.0, "noise"), {"value": {"shape": [], "dtype": "float32"}, "name": "noise"}),
-        (Further(2, 0.5), {"times": 2, "amount": 0.5, "parts": []}),
-        (Further(**Further(2, 0.5).config()), {"times": 2, "amount": 0.5, "parts": []}),
-        (Twice(0.5), {"half": 0.5}),
-        (Seeded(7), {"seed": 7}),
-        (Own(0.5), {"amount": 0.5}),
-        (Inherited(0.5), {"amount": 3.0}),
-        (PyroModule[MLP](2, 2, (3,)), network().config()),
-    ],
+@over(
+    (Shift(torch.tensor([1.0, 2.0])), {"amount": [1.0, 2.0], "parts": []}),
+    (Shift((1, 2)), {"amount": [1, 2], "parts": []}),
+    (Named(1.0, "noise"), {"value": {"shape": [], "dtype": "float32"}, "name": "noise"}),
+    (Further(2, 0.5), {"times": 2, "amount": 0.5, "parts": []}),
+    (Further(**Further(2, 0.5).config()), {"times": 2, "amount": 0.5, "parts": []}),
+    (Twice(0.5), {"half": 0.5}),
+    (Seeded(7), {"seed": 7}),
+    (Own(0.5), {"amount": 0.5}),
+    (Inherited(0.5), {"amount": 3.0}),
+    (PyroModule[MLP](2, 2, (3,)), network().config()),
 )
 def test_a_config_has_the_arguments_of_the_class(part, config):
     assert part.config() == config

@@ -16,6 +16,7 @@ import torch
 
 from lexppl.cli import main
 from lexppl.systems import METHODS
+from tests.refusals import over
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -62,7 +63,7 @@ SMALL = {
         "at_once=50": "at_once=10",
     },
     "images_texts.md": {},
-    # Followed as it is by tests/explanation/test_priors_on_size.py.
+    # Followed as it is by tests/explanation/test_shared_masks.py.
     "theory/priors_on_size.md": {},
     "scikit_learn.md": {"random_state=0), {": "random_state=0, epochs=3), {"},
     "systems.md": {"rows=4000": "rows=400", "epochs=30": "epochs=2"},
@@ -197,19 +198,16 @@ def test_write_your_own(followed):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(
-    ("page", "check"),
-    [
-        ("scikit_learn.md", lambda n: n["explainer"].importances(n["X_test"]).shape == (143, 30)),
-        ("systems.md", lambda n: len(n["result"].history) == 4),
-        ("other_formats.md", lambda n: n["kept"].values.shape == (100, 30)),
-        (
-            "images_texts.md",
-            lambda n: n["loud"].targets(n["written"][:4]).argmax(1).tolist() == [1, 0, 1, 0],
-        ),
-    ],
+@over(
+    ("scikit_learn.md", lambda n: n["explainer"].importances(n["X_test"]).shape == (143, 30)),
+    ("systems.md", lambda n: len(n["result"].history) == 4),
+    ("other_formats.md", lambda n: n["kept"].values.shape == (100, 30)),
+    (
+        "images_texts.md",
+        lambda n: n["loud"].targets(n["written"][:4]).argmax(1).tolist() == [1, 0, 1, 0],
+    ),
 )
-def test_scikit_learn_and_systems(followed, page, check):
+def test_scikit_learn_and_systems(page, check, followed):
     assert check(followed(page)[0])
 
 

@@ -3,7 +3,7 @@
 import itertools
 import math
 
-import arviz as az
+import arviz
 import numpy as np
 import pyro
 import pyro.distributions as dist
@@ -13,13 +13,15 @@ import xarray as xr
 from scipy import stats
 from torch import nn
 
+from lexppl import explain, fit
 from lexppl.arviz_compatibility import group_names, group_of, posterior_of
 from lexppl.distributions import KSubset
-from lexppl.explanation import explain, save_posterior, selection_table
+from lexppl.effects import imputation_particles, mask_particles
+from lexppl.explanation import save_posterior, selection_table
 from lexppl.explanation.posterior_arrays import Variable, over_chunks, stored
 from lexppl.explanation.reading.masks import kind_of, masks_of
 from lexppl.explanation.row_draws import systematic_resampling
-from lexppl.inference import FitResult, NestedIWAE, fit
+from lexppl.inference import FitResult, NestedIWAE
 from lexppl.inference.training.result import History
 from lexppl.models import (
     LEX,
@@ -31,12 +33,10 @@ from lexppl.models import (
     KSubsetSelector,
     NormalLikelihood,
     Predictor,
-    imputation_particles,
-    mask_particles,
     observe,
 )
 from lexppl.systems import lex as lex_system
-from tests.refusals import refused
+from tests.refusals import over, refusals, refused
 
 FAILURE = 1e-6
 """Probability with which a correct implementation fails one test by its z-scores."""
@@ -426,22 +426,6 @@ def test_counts_that_need_more_bytes_get_them():
 # Chunks and seeds
 
 
-def test_same_seed_same_bits_and_global_state_untouched():
-    x, y = rows(30)
-    result = fitted(lex(seed=0), lex(seed=5))
-    torch.manual_seed(7)
-    state, numpy_state = torch.get_rng_state(), np.random.get_state()  # noqa: NPY002
-    first = explain(result, x, y, draws=10, rows_per_chunk=7, seed=3)
-    assert torch.equal(torch.get_rng_state(), state)
-    assert np.array_equal(np.random.get_state()[1], numpy_state[1])  # noqa: NPY002
-    torch.manual_seed(8)
-    second = explain(result, x, y, draws=10, rows_per_chunk=7, seed=3)
-    for name in group_names(first):
-        xr.testing.assert_identical(group_of(first, name), group_of(second, name))
-    other = explain(result, x, y, draws=10, rows_per_chunk=7, seed=4)
-    assert not np.array_equal(other["predictions"]["mask"], first["predictions"]["mask"])
-
-
 def test_chains_of_one_model_are_drawn_independently():
     x, _ = rows(30)
     model = lex()
@@ -489,14 +473,9 @@ def test_agreement_is_its_formula():
     np.testing.assert_allclose(table["agreement"][["x1", "x2", "x3", "x4"]], exact, rtol=1e-12)
 
 
-def test_agreement_sees_disagreement_about_rows_that_averages_hide():
+def test_agreement_of_sure_fits_that_differ_is_zero():
     half = np.zeros((2, 100, 1))
     half[0, :50] = half[1, 50:] = 1.0
-    probability = 0.1 + 0.8 * half
-    posterior = posterior_from(bernoulli(probability, 200))
-    r_hat = az.rhat(group_of(posterior, "predictions")[["importance"]])["importance"]
-    assert float(r_hat.max()) < 1.05
-    assert float(selection_table(posterior)["agreement"].iloc[0]) < 0.45
     sure = selection_table(posterior_from(bernoulli(half, 10)))
     assert sure["agreement"].iloc[0] == 0.0
 
@@ -592,41 +571,38 @@ def test_files_are_refused_before_writing(tmp_path):
 X, Y = rows(6)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"x": X[:, :2]}, "x must have 3 features, as in fit; it has 2"),
-        ({"x": X[0]}, r"x must have shape \(B, D\); it has \(3,\): give x\[:1\]"),
-        ({"x": (X, Y), "y": Y}, "y is given twice"),
-        ({"x": (X, Y, Y), "y": None}, "a pair .x, y.; it is 3 of them"),
-        ({"x": X[:0]}, "x has no rows"),
-        ({"x": X / 0.0}, "x must be finite"),
-        ({"x": X.double()}, "x is torch.float64 and the model torch.float32"),
-        ({"y": Y[:3]}, "x has 6 rows and y has 3"),
-        ({"y": Y + 1}, "labels must be 0 … 1 for classes=2; y has 2 in row"),
-        ({"y": Y + 1.0}, "labels must be 0 … 1 for classes=2; y has 2 in row"),
-        (
-            {"y": Y + 0.5},
-            r"in row 0, and 5 more .* probabilities of labels are y \(N, 2\)",
-        ),
-        ({"y": torch.full((6,), math.nan)}, "y must be finite"),
-        ({"y": torch.tensor(1)}, "one value for each row"),
-        (
-            {"y": torch.ones(6, 3) / 3},
-            r"\(N, 2\), labels, or .* for classes=2; the shape is \(6, 3\)",
-        ),
-        ({"y": torch.ones(6, 2)}, "sum to 1; 6 of 6"),
-        ({"draws": -1}, "draws must be a whole number of at least 0; it is -1"),
-        ({"draws": 2.0}, "draws must be"),
-        ({"imputations": 0}, "imputations must be"),
-        ({"rows_per_chunk": 0}, "rows_per_chunk must be"),
-        ({"proposals": True}, "proposals must be"),
-        ({"seed": -1}, "seed must be"),
-        ({"coords": {"row": ["a"]}}, r"coords\['row'\] must be 6 names; there are 1"),
-        ({"coords": {"row": ["a"] * 6}}, r"coords\['row'\] must be 6 different names"),
-        ({"entry_names": ["a", "b"]}, "entry_names must be 3 names; there are 2"),
-        ({"coords": {"input": ["a", "b"]}}, r"coords\['input'\] must be 3 names; there are 2"),
-    ],
+@over(
+    ({"x": X[:, :2]}, "x must have 3 features, as in fit; it has 2"),
+    ({"x": X[0]}, r"x must have shape \(B, D\); it has \(3,\): give x\[:1\]"),
+    ({"x": (X, Y), "y": Y}, "y is given twice"),
+    ({"x": (X, Y, Y), "y": None}, "a pair .x, y.; it is 3 of them"),
+    ({"x": X[:0]}, "x has no rows"),
+    ({"x": X / 0.0}, "x must be finite"),
+    ({"x": X.double()}, "x is torch.float64 and the model torch.float32"),
+    ({"y": Y[:3]}, "x has 6 rows and y has 3"),
+    ({"y": Y + 1}, "labels must be 0 … 1 for classes=2; y has 2 in row"),
+    ({"y": Y + 1.0}, "labels must be 0 … 1 for classes=2; y has 2 in row"),
+    (
+        {"y": Y + 0.5},
+        r"in row 0, and 5 more .* probabilities of labels are y \(N, 2\)",
+    ),
+    ({"y": torch.full((6,), math.nan)}, "y must be finite"),
+    ({"y": torch.tensor(1)}, "one value for each row"),
+    (
+        {"y": torch.ones(6, 3) / 3},
+        r"\(N, 2\), labels, or .* for classes=2; the shape is \(6, 3\)",
+    ),
+    ({"y": torch.ones(6, 2)}, "sum to 1; 6 of 6"),
+    ({"draws": -1}, "draws must be a whole number of at least 0; it is -1"),
+    ({"draws": 2.0}, "draws must be"),
+    ({"imputations": 0}, "imputations must be"),
+    ({"rows_per_chunk": 0}, "rows_per_chunk must be"),
+    ({"proposals": True}, "proposals must be"),
+    ({"seed": -1}, "seed must be"),
+    ({"coords": {"row": ["a"]}}, r"coords\['row'\] must be 6 names; there are 1"),
+    ({"coords": {"row": ["a"] * 6}}, r"coords\['row'\] must be 6 different names"),
+    ({"entry_names": ["a", "b"]}, "entry_names must be 3 names; there are 2"),
+    ({"coords": {"input": ["a", "b"]}}, r"coords\['input'\] must be 3 names; there are 2"),
 )
 def test_mistakes_are_named_before_any_draw(changes, message):
     arguments = {"x": X, "y": None, **changes}
@@ -677,16 +653,13 @@ def test_attributions_are_ranked_by_their_size():
     assert table["agreement"].isna().all()
 
 
-@pytest.mark.parametrize(
-    ("distribution", "infer", "kind"),
-    [
-        (lambda x: dist.Bernoulli(logits=x).to_event(1), {}, "selection"),
-        (lambda x: KSubset(x, 1), {}, "selection"),
-        (lambda x: dist.Dirichlet(x.exp()), {}, "share"),
-        (lambda x: dist.Delta(x, event_dim=1), {"mask_kind": "attribution"}, "attribution"),
-        (lambda x: dist.Delta(x.sigmoid().round(), event_dim=1), {"mask_kind": "share"}, "share"),
-        (lambda x: dist.Delta(x.sigmoid(), event_dim=1), {}, None),
-    ],
+@over(
+    (lambda x: dist.Bernoulli(logits=x).to_event(1), {}, "selection"),
+    (lambda x: KSubset(x, 1), {}, "selection"),
+    (lambda x: dist.Dirichlet(x.exp()), {}, "share"),
+    (lambda x: dist.Delta(x, event_dim=1), {"mask_kind": "attribution"}, "attribution"),
+    (lambda x: dist.Delta(x.sigmoid().round(), event_dim=1), {"mask_kind": "share"}, "share"),
+    (lambda x: dist.Delta(x.sigmoid(), event_dim=1), {}, None),
 )
 def test_a_program_says_what_its_mask_holds(distribution, infer, kind):
     """A mask of shares that happen to be 0 and 1 is one of shares still."""
@@ -712,3 +685,135 @@ def test_an_unknown_kind_is_refused():
                 pyro.sample("mask", distribution, infer={"mask_kind": "saliency"})
 
     refused(r"mask_kind of 'mask' must be one of .*'saliency'", explain, fitted(Saying()), X)
+
+
+# E[z | x] as the masks' distribution states it, against draws.
+
+
+SELECTORS = {
+    "bernoulli": lambda seed: BernoulliSelector(MLP(3, 3, (4,), seed=seed)),
+    "k-subset": lambda seed: KSubsetSelector(MLP(3, 3, (4,), seed=seed), k=2),
+}
+
+
+def replicates(kind: str):
+    return fitted(*(lex(SELECTORS[kind](seed)) for seed in (0, 5, 9)))
+
+
+@pytest.mark.parametrize("kind", SELECTORS)
+def test_stated_means_are_those_of_draws(kind):
+    """z-scores of the mean of D draws of each row, entry and replicate, and the least and largest
+    of all of them against their number."""
+    x, _ = rows(40)
+    result, draws = replicates(kind), 2000
+    stats_of = group_of(explain(result, x, draws=0), "sample_stats")
+    exact = stats_of["selection_probability"].values.astype(float)
+    mask = group_of(explain(result, x, draws=draws, seed=3), "predictions")["mask"].values
+    z = (mask.mean(1) - exact) / np.sqrt(exact * (1 - exact) / draws)
+    assert np.abs(z).max() < stats.norm.isf(FAILURE / 2 / z.size)
+    # Negative control: another replicate's means are not these draws'.
+    other = (mask.mean(1) - exact[[1, 2, 0]]) / np.sqrt(exact * (1 - exact) / draws)
+    assert np.abs(other).max() > 10.0
+
+
+@pytest.mark.parametrize("kind", SELECTORS)
+def test_exact_agreement_is_the_limit_of_that_of_draws(kind):
+    """Of the draws, within and between are sums over rows: z-scores of both against what the
+    probabilities say."""
+    x, _ = rows(400)
+    result, draws = replicates(kind), 200
+    exact = explain(result, x, draws=0)
+    p = group_of(exact, "sample_stats")["selection_probability"].values.astype(float)
+    mask = group_of(explain(result, x, draws=draws, seed=3), "predictions")["mask"].values
+    within = mask.var(1, ddof=1).mean(0)
+    between = mask.mean(1).var(0, ddof=1)
+    for found, expected in (
+        (within, (p * (1 - p)).mean(0)),
+        (between, p.var(0, ddof=1) + (p * (1 - p)).mean(0) / draws),
+    ):
+        error = found - expected
+        z = error.mean(0) / (error.std(0, ddof=1) / math.sqrt(len(x)))
+        assert np.abs(z).max() < stats.norm.isf(FAILURE / 2 / (2 * z.size))
+    w, v = (p * (1 - p)).mean((0, 1)), p.var(0, ddof=1).mean(0)
+    table = selection_table(exact).loc[["x1", "x2", "x3"]]
+    np.testing.assert_allclose(table["agreement"], w / (w + v), rtol=1e-6)
+
+
+def test_the_table_rests_on_no_draws():
+    x, _ = rows(30)
+    result = replicates("bernoulli")
+    tables = [selection_table(explain(result, x, draws=d, seed=d)) for d in (0, 2, 50)]
+    for table in tables[1:]:
+        np.testing.assert_array_equal(table.values, tables[0].values)
+        assert list(table.index) == list(tables[0].index)
+    # Given y the same masks are ranked, those given x alone.
+    y = (x[:, 0] > 0).long()
+    given = [explain(result, x, y, draws=d) for d in (50, 60)]
+    for posterior in given:
+        assert selection_table(posterior).equals(tables[0])
+
+
+def test_layout_chunks_and_file(tmp_path):
+    x, _ = rows(23)
+    result = replicates("k-subset")
+    posterior = explain(result, x, draws=0, coords={"row": [f"r{i}" for i in range(23)]})
+    by_chunks = explain(result, x, draws=0, rows_per_chunk=4)
+    means = [
+        group_of(p, "sample_stats")["selection_probability"].values for p in (posterior, by_chunks)
+    ]
+    np.testing.assert_allclose(*means, rtol=1e-5)
+    assert group_of(posterior, "predictions")["mask"].shape == (3, 0, 23, 3)
+    assert "y" not in group_of(posterior, "predictions")
+    assert group_of(posterior, "predictions").attrs["draws"].startswith("none")
+    again = arviz.from_netcdf(save_posterior(posterior, tmp_path / "p.nc"))
+    for name in ("predictions", "sample_stats", "predictions_constant_data"):
+        xr.testing.assert_identical(group_of(again, name), group_of(posterior, name))
+    assert selection_table(again).equals(selection_table(posterior))
+
+
+def test_nothing_is_imputed_or_predicted(monkeypatch):
+    """But for four rows of the first replicate, whether they depend on each other and on each
+    other's masks, and for one row, twice: its sites, and whether they stay the same."""
+    result = replicates("bernoulli")
+    called: list[tuple[int, ...]] = []
+
+    def predicted(x):
+        called.append(tuple(x.shape))
+        return dist.Categorical(logits=torch.zeros(*x.shape[:-1], 2))
+
+    for model in result.models:
+        monkeypatch.setattr(model.predictor, "forward", predicted)
+    explain(result, rows(5)[0], draws=0)
+    assert [shape[-2] for shape in called[-2:]] == [1, 1]
+    assert {shape[-2] for shape in called[:-2]} == {4} and len(called) < 20
+
+
+class Switched(nn.Module):
+    """A mask whose distribution depends on a latent of its particle."""
+
+    def forward(self, x, y=None):
+        with pyro.plate("data", len(x), dim=-1), mask_particles():
+            switch = pyro.sample("switch", dist.Bernoulli(torch.full((len(x),), 0.5)))
+            rates = 0.1 + 0.8 * switch.unsqueeze(-1).expand(*switch.shape, 3)
+            mask = pyro.sample("mask", dist.Bernoulli(rates).to_event(1))
+            with imputation_particles():
+                return observe("y", dist.Bernoulli(logits=(mask * x).sum(-1)), y)
+
+
+class Unstated(nn.Module):
+    """A mask whose values are neither selections nor shares by its distribution."""
+
+    def forward(self, x, y=None):
+        with pyro.plate("data", len(x), dim=-1), mask_particles():
+            mask = pyro.sample("mask", dist.Normal(x, 1.0).to_event(1))
+            with imputation_particles():
+                return observe("y", dist.Bernoulli(logits=(mask * x).sum(-1)), y)
+
+
+test_what_must_be_drawn_is_refused = refusals(
+    (lex, {"y": rows(30)[1]}, "masks given y are draws"),
+    (Switched, {}, "which depends on another latent: give draws"),
+    (Unstated, {}, r"the distribution of the masks \['mask'\] states no mean of selections"),
+    (lex, {"draws": -1}, "draws must be a whole number of at least 0; it is -1"),
+    of=lambda model, given: explain(fitted(model()), rows(30)[0], **{"draws": 0, **given}),
+)

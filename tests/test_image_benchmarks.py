@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.refusals import refused
+from tests.refusals import over, refused
 
 pytestmark = pytest.mark.usefixtures("benchmarks")
 
@@ -88,15 +88,12 @@ def test_a_table_has_every_candidate_and_the_paper_beside_the_chosen_one():
 
 
 @pytest.mark.complete(but=1)
-@pytest.mark.parametrize(
-    ("name", "methods", "entries"),
-    [
-        ("digits", ("l2x", "lex_random"), 784),
-        ("radiographs", ("l2x",), 49),
-        ("patches", ("q_fit", "l2x", "invase"), None),
-    ],
+@over(
+    ("digits", ("l2x", "lex_random"), 784),
+    ("radiographs", ("l2x",), 49),
+    ("patches", ("q_fit", "l2x", "invase"), None),
 )
-def test_a_small_run_is_recorded_and_resumed(benchmarks, made_data, name, methods, entries):
+def test_a_small_run_is_recorded_and_resumed(name, methods, entries, benchmarks, made_data):
     benchmarks.run(name, "--small", "--methods", methods[0])
     records = benchmarks.run(name, "--small", "--methods", *methods)
     assert "1 of" in benchmarks.printed()

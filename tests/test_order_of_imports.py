@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.refusals import over
+
 ROOT = Path(__file__).parent.parent / "lexppl"
 ORDER = {
     "argument_checks": set(),
@@ -108,24 +110,12 @@ def test_the_rooms_within_a_room_have_an_order_too(room):
     assert not breaches(every, ROOMS[room], f"lexppl.{room.replace('/', '.')}.")
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "from lexppl.inference import fit",
-        "import lexppl.inference.training.fit",
-        "def later():\n    from lexppl.systems.l2x import l2x",
-        "from lexppl.cli import main",
-    ],
+@over(
+    "from lexppl.inference import fit",
+    "import lexppl.inference.training.fit",
+    "def later():\n    from lexppl.systems.l2x import l2x",
+    "from lexppl.cli import main",
 )
 def test_a_breach_is_noticed(line):
-    every = sources(ROOT)
-    every["models/lex.py"] += f"\n{line}\n"
-    assert set(breaches(every)) == {"models/lex.py"}
-
-
-def test_models_are_free_of_inference():
-    assert not any(
-        name.startswith("lexppl.inference")
-        for file, source in sources(ROOT / "models").items()
-        for name in imported(source)
-    )
+    source = (ROOT / "models" / "lex.py").read_text(encoding="utf-8")
+    assert set(breaches({"models/lex.py": f"{source}\n{line}\n"})) == {"models/lex.py"}

@@ -109,11 +109,7 @@ def test_the_ranked_set_has_its_shares():
     assert float(data.x[450:800, 0].mean()) == pytest.approx(10, abs=0.3)
 
 
-def test_seeds_and_mistakes():
-    state = torch.get_rng_state()
-    assert torch.equal(ranked_set("XOR", 50, 3).x, ranked_set("XOR", 50, 3).x)
-    assert not torch.equal(ranked_set("XOR", 50, 3).x, ranked_set("XOR", 50, 4).x)
-    assert torch.equal(torch.get_rng_state(), state)
+def test_mistakes():
     refused("there is no set 'Sin'; there are", ranked_set, "Sin")
     refused("Additive has no copies", ranked_set, "Additive", 50, copied=True)
     with pytest.raises(ValueError, match="constant is of Additive and Switch; XOR has none"):

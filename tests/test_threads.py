@@ -79,8 +79,8 @@ def test_a_thread_waits_for_a_fit():
 def exit_code_of_fork(work):
     """Exit code of a forked process that calls `work`: 7 where it raises what a process refuses
     that was forked during another thread's call; minus a signal's number where that ended it."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # Of forks beside threads
+    # Of forks beside threads
+    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
         pid = os.fork()
     if pid == 0:
         code = 1
@@ -152,8 +152,7 @@ def entries(tmp_path_factory):
     """Calls of what an explainer has for its users, by name."""
     folder = tmp_path_factory.mktemp("entries")
     system = lex(3, classes=2, penalty=(0.005, 0.08), **SMALL)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         result = fit(system, (X, Y), epochs=1, progress=False)
         estimator = ExplainerClassifier(epochs=1, replicates=1).fit(X.numpy(), Y.numpy())
     save(result, folder / "saved")

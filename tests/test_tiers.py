@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.refusals import over
+
 ROOT = Path(__file__).resolve().parents[1]
 CASES = """
 import pytest
@@ -46,15 +48,12 @@ def suite(pytester):
     return pytester
 
 
-@pytest.mark.parametrize(
-    ("tier", "expected"),
-    [
+@over(
         ("not complete", ["test_cases[0]", "test_cases[3]", "test_quick"]),
         ("smoke", ["test_quick"]),
         ("complete", [*(f"test_cases[{n}]" for n in (1, 2, 4, 5)), "test_long"]),
         ("", [*(f"test_cases[{n}]" for n in range(6)), "test_long", "test_quick"]),
-    ],
-)  # fmt: skip
+    )  # fmt: skip
 def test_tiers_by_marker(tier, expected, suite):
     (suite.path / "tests" / "test_cases.py").write_text(CASES)
     (suite.path / "tests" / "test_broken.py").write_text("raise ImportError")

@@ -1,5 +1,4 @@
-"""A page in headless Chromium, without a network: axe-core's checks, what a script reads, or what
-keys do."""
+"""A page in headless Chromium, without a network: axe-core's checks, or what keys do."""
 
 import html
 import importlib.resources
@@ -66,25 +65,16 @@ def checked(page: Path, folder: Path, width: int, scheme: int) -> dict:
         width: of the window in pixels.
         scheme: LIGHT or DARK.
     """
-    browser()
+    program = browser()
     if find_spec("axe_core_python") is None:
         pytest.skip('axe-core is not here: pip install "lexppl[tests]"')
     axe = importlib.resources.files("axe_core_python").joinpath("axe.min.js").read_text("utf-8")
-    return run_in(page, folder, CHECK.format(axe=axe, result=RESULT), width, scheme)
-
-
-def run_in(page: Path, folder: Path, script: str, width: int = 1000, scheme: int = LIGHT) -> dict:
-    """The JSON that a script leaves in an element whose id is RESULT.
-
-    Args:
-        page, folder, width, scheme: as in :func:`checked`.
-        script: HTML at the end of the page.
-    """
-    program, text = browser(), page.read_text("utf-8")
+    text = page.read_text("utf-8")
     assert text.count("</body>") == text.count("</head>") == 1
     # No window of a headless Chromium is narrower than 500 pixels.
     text = text.replace("</head>", f"<style>html {{ width: {width}px; }}</style></head>")
     with_script = folder / "with_script.html"
+    script = CHECK.format(axe=axe, result=RESULT)
     with_script.write_text(text.replace("</body>", script + "</body>"), "utf-8")
     done = subprocess.run(
         [

@@ -1,6 +1,7 @@
 """Small tables in files, for the command line."""
 
 import html
+import re
 import shlex
 from pathlib import Path
 
@@ -50,6 +51,11 @@ def explained(folder: Path, *words: object, frame: pd.DataFrame | None = None, c
 def page_of(out: Path) -> str:
     """The report in a folder, unescaped."""
     return html.unescape((out / "report.html").read_text(encoding="utf-8"))
+
+
+def epoch_lines(text: str) -> list[str]:
+    """The epochs of which a line was printed."""
+    return re.findall(r"^epoch (\d) of \d: train \S+, valid \S+, \S+ s$", text, re.M)
 
 
 def cases(lines: str) -> dict[str, tuple[list[str], list[str]]]:

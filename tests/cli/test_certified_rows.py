@@ -7,6 +7,7 @@ import pytest
 from lexppl.choices.files import OUTPUTS
 from lexppl.cli import main
 from tests.cli.tables import page_of
+from tests.refusals import over
 
 RUN = ["--epochs", "40", "--replicates", "2", "--draws", "3", "--quiet", "--drop-constant"]
 
@@ -44,18 +45,15 @@ def test_the_features_that_are_enough_are_written_row_by_row(tmp_path, capsys, r
         assert sentence in text and stays in text and "at confidence 0.9" in text
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--k", "2"], "--guarantee takes the order in which features go as their penalty rises"),
-        (["--penalty", "0.1"], "--guarantee takes the order"),
-        (["--method", "l2x"], "--guarantee takes the order"),
-        (["--predictor", "trees"], "boosted trees and --imputer constant draw none"),
-        (["--imputer", "constant"], "boosted trees and --imputer constant draw none"),
-        (["--guarantee", "1"], r"must be a share of the draws in (0, 1); it is 1"),
-    ],
+@over(
+    (["--k", "2"], "--guarantee takes the order in which features go as their penalty rises"),
+    (["--penalty", "0.1"], "--guarantee takes the order"),
+    (["--method", "l2x"], "--guarantee takes the order"),
+    (["--predictor", "trees"], "boosted trees and --imputer constant draw none"),
+    (["--imputer", "constant"], "boosted trees and --imputer constant draw none"),
+    (["--guarantee", "1"], r"must be a share of the draws in (0, 1); it is 1"),
 )
-def test_what_has_no_order_or_level_is_refused_in_a_line(tmp_path, capsys, words, message):
+def test_what_has_no_order_or_level_is_refused_in_a_line(words, message, tmp_path, capsys):
     path = table(tmp_path)
     code = main(
         ["explain", str(path), "--out", str(tmp_path / "out"), "--guarantee", "0.9", *words]

@@ -17,6 +17,7 @@ from lexppl.explanation import explain, mask_means
 from lexppl.report.results.scores import PREDICTED_MASKS
 from tests.cli.accessibility import keyboard
 from tests.cli.tables import explained, numbers, page_of, people
+from tests.refusals import over
 
 OPTIONS = ["--epochs", "60", "--replicates", "3", "--draws", "5", "--quiet"]
 OPTIONS += ["--groups", "none", "--learning-rate", "0.01", "--row", "17"]
@@ -137,17 +138,14 @@ def test_keys_move_the_slider_and_pick_a_row(results, encoded, tmp_path):
         assert all(str(other["number"]) in closest for other in near)
 
 
-@pytest.mark.parametrize(
-    ("typed", "places", "said"),
-    [
-        ("", [0, 1, 2], "3 of the 3 shown, of 569 rows."),
-        ("300", [], "Row 300 is not among the 3 shown, of 569 rows: give --row 300."),
-        ("500", [1], "1 of the 3 shown, of 569 rows."),
-        ("age=300", [0], "1 of the 3 shown, of 569 rows."),
-        ("nothing", [], "Such a row is not among the 3 shown, of 569 rows."),
-    ],
+@over(
+    ("", [0, 1, 2], "3 of the 3 shown, of 569 rows."),
+    ("300", [], "Row 300 is not among the 3 shown, of 569 rows: give --row 300."),
+    ("500", [1], "1 of the 3 shown, of 569 rows."),
+    ("age=300", [0], "1 of the 3 shown, of 569 rows."),
+    ("nothing", [], "Such a row is not among the 3 shown, of 569 rows."),
 )
-def test_a_number_is_that_of_a_row(results, tmp_path, typed, places, said):
+def test_a_number_is_that_of_a_row(typed, places, said, results, tmp_path):
     """300 stands in a value of the first row, and 500 in one of the third."""
     data = data_of(results)
     for setting in data["settings"]:
@@ -206,9 +204,3 @@ def test_a_response_is_in_its_own_units(tmp_path, capsys):
     assert "e+0" not in page_of(out)
     assert "range of fits" not in page_of(out)  # One fit has no range
     assert all(len(group) == 2 for setting in data["settings"] for group in setting["groups"])
-
-
-def test_a_fit_of_one_penalty_has_no_dial_and_looks_at_no_other(tmp_path, monkeypatch):
-    monkeypatch.setattr("lexppl.report.report.at_each_penalty", None)
-    words = ["--epochs", "2", "--replicates", "2", "--draws", "3", "--quiet", "--penalty", "0.02"]
-    assert 'id="dial-at"' not in page_of(explained(tmp_path, *words))

@@ -6,13 +6,13 @@ import re
 
 import numpy as np
 import pandas as pd
-import pytest
 
 from lexppl.explanation.reading.modes import Alternative
 from lexppl.explanation.reading.sentences import ReadGroup, groups_read, html, plain, share_of
 from lexppl.report.results.scores import BASE, EXPLAINER, FULL, Judgement, ScoreRow
 from lexppl.report.results.words import WordFindings
 from lexppl.report.sentences import FirstScreen, _of_words
+from tests.refusals import over
 
 
 def scored(who, size, right, rows=200, name="accuracy", wrong=None):
@@ -228,10 +228,7 @@ def test_sentences_of_any_numbers_have_no_nan_and_agree_in_number():
             assert answer.endswith(".")
 
 
-@pytest.mark.parametrize(
-    ("kept", "words"),
-    [(1.0, "nearly every"), (0.5, "half"), (0.31, "3 of 10"), (0.06, "1 of 10"), (0.0, "fewer")],
-)
+@over((1.0, "nearly every"), (0.5, "half"), (0.31, "3 of 10"), (0.06, "1 of 10"), (0.0, "fewer"))
 def test_shares_in_words(kept, words):
     assert words in share_of(kept)
 

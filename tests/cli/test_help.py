@@ -3,7 +3,9 @@
 import pytest
 
 import lexppl
+from lexppl.choices.imputers import IMPUTERS, LEARNED
 from lexppl.cli import main
+from tests.refusals import over
 
 
 def shown(capsys, *words: str) -> str:
@@ -17,10 +19,15 @@ def test_version(capsys):
     assert shown(capsys, "--version") == f"lexppl {lexppl.__version__}\n"
 
 
-def test_help_has_examples(capsys):
-    text = shown(capsys, "--help")
-    assert "lexppl explain breast_cancer --out results" in text
-    assert "lexppl evaluate S3" in text
+@over(
+    ("", ["lexppl explain breast_cancer --out results", "lexppl evaluate S3"]),
+    ("evaluate", ["lexppl evaluate S1 --k 5"]),
+    ("impute", [f"  {name}: " for name in (*IMPUTERS, *LEARNED)]),
+)
+def test_help_has_examples_and_names_in_lines_of_a_terminal(command, named, capsys):
+    text = shown(capsys, *command.split(), "--help")
+    assert all(words in text for words in named)
+    assert max(map(len, text.splitlines())) <= 100
 
 
 @pytest.mark.smoke
@@ -34,9 +41,3 @@ def test_explain_help(capsys):
     for words in ("report.html", "breast_cancer, wine, digits, diabetes", "--batch-size"):
         assert words in every
     assert "--debug" not in every
-
-
-def test_evaluate_help(capsys):
-    text = shown(capsys, "evaluate", "--help")
-    assert "lexppl evaluate S1 --k 5" in text
-    assert max(map(len, text.splitlines())) <= 100

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_bad_input import USAGE
-from tests.cli.test_images_and_texts_refused import TYPED as IMAGES_AND_TEXTS
+from tests.cli.test_bad_input import TYPED, USAGE
 
 HEAVY = {
     *("arviz", "captum", "joblib", "jinja2", "matplotlib", "numpy", "pandas", "pyarrow", "pyro"),
@@ -53,9 +52,7 @@ impute wine --out full/there.txt
 impute wine --device cuda:""".splitlines()
 ]
 REFUSED += [words for words, _ in USAGE.values()]
-REFUSED += [
-    [*words, *(OUT if words[0] == "explain" else [])] for words, _ in IMAGES_AND_TEXTS.values()
-]
+REFUSED += [[*words, *(OUT if words[0] == "explain" else [])] for words, _ in TYPED.values()]
 
 
 def ran(folder: Path, commands: list[list[str]]) -> list[tuple[int, list[str]]]:

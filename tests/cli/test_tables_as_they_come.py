@@ -19,7 +19,7 @@ from lexppl.data import TableEncoding, TableError, read_table
 from lexppl.data.problems import Problem
 from lexppl.explanation.reading.masks import masks_of
 from tests.cli.tables import explained, page_of
-from tests.refusals import refused
+from tests.refusals import over, refused
 
 QUICK = ["--epochs", "3", "--replicates", "2", "--draws", "5", "--penalty", "0.02", "--quiet"]
 
@@ -171,21 +171,18 @@ def test_strict_refuses_what_would_be_decided(tmp_path, capsys):
     assert source.data.entry_names == ("town", "a", "b") and source.decisions == ()
 
 
-@pytest.mark.parametrize(
-    ("words", "entries", "rows"),
-    [
-        ("", "town a b", 296),
-        ("--include id", "id town a b", 296),
-        ("--include code", "code town a b", 296),
-        ("--include town", "town a b", 296),
-        ("--rare 5", "town a b", 296),
-        ("--missing-indicator", "flag is missing|town|a|b|b is missing", 296),
-        ("--drop-missing", "town a b", None),
-        ("--drop b", "town a", 296),
-        ("--method l2x", "town a b", None),
-        ("--imputer kmeans-data", "town a b", None),
-        ("--regime self-post-hoc", "town a b", None),
-    ],
+@over(
+    ("", "town a b", 296),
+    ("--include id", "id town a b", 296),
+    ("--include code", "code town a b", 296),
+    ("--include town", "town a b", 296),
+    ("--rare 5", "town a b", 296),
+    ("--missing-indicator", "flag is missing|town|a|b|b is missing", 296),
+    ("--drop-missing", "town a b", None),
+    ("--drop b", "town a", 296),
+    ("--method l2x", "town a b", None),
+    ("--imputer kmeans-data", "town a b", None),
+    ("--regime self-post-hoc", "town a b", None),
 )
 def test_each_decision_can_be_changed_by_an_option(words, entries, rows, tmp_path):
     file, frame = tmp_path / "t.csv", planted()
@@ -262,20 +259,17 @@ def test_a_black_box_that_says_one_thing_is_told(tmp_path, capsys):
     assert "the same of every row" in page_of(out)
 
 
-@pytest.mark.parametrize(
-    ("message", "typed"),
-    [
-        ("leave it out with drop=['the id', 'b']", "leave it out with --drop 'the id' b"),
-        ("give missing=('?',)", "give --missing '?'"),
-        ("give missing=(…)", "give --missing CELL"),
-        ("give text_encoding='cp1252' if", "give --encoding cp1252 if"),
-        ("give decimal=',' or drop_missing=True", "give --decimal , or --drop-missing"),
-        ("the drop is steep", "the drop is steep"),
-        ("with drop=['x[1]', \"it's\"], or", """with --drop 'x[1]' 'it'"'"'s', or"""),
-        ("give missing=('(0.5)',)", "give --missing '(0.5)'"),
-        ("give missing=('--',)", "give --missing=--"),
-        ("with drop=['-x y', 'b']", "with --drop='-x y' --drop=b"),
-    ],
+@over(
+    ("leave it out with drop=['the id', 'b']", "leave it out with --drop 'the id' b"),
+    ("give missing=('?',)", "give --missing '?'"),
+    ("give missing=(…)", "give --missing CELL"),
+    ("give text_encoding='cp1252' if", "give --encoding cp1252 if"),
+    ("give decimal=',' or drop_missing=True", "give --decimal , or --drop-missing"),
+    ("the drop is steep", "the drop is steep"),
+    ("with drop=['x[1]', \"it's\"], or", """with --drop 'x[1]' 'it'"'"'s', or"""),
+    ("give missing=('(0.5)',)", "give --missing '(0.5)'"),
+    ("give missing=('--',)", "give --missing=--"),
+    ("with drop=['-x y', 'b']", "with --drop='-x y' --drop=b"),
 )
 def test_arguments_are_told_as_they_are_typed(message, typed):
     assert one_line(ValueError(message)) == typed

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+import sys
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from scipy.stats import norm
+from sklearn import datasets
 
-from lexppl.data import Dataset, load
+from lexppl.choices.data_sets import synthetic_names
+from lexppl.data import Dataset, SimulatedSurvival, load, synthetic, synthetic_survival
+from lexppl.data.named_sets import survival_names
 from lexppl.data.stratification import stratified_parts
-from tests.refusals import refusals, refused
+from lexppl.data.synthetic import synthetic_set
+from tests.gradients.enumeration import threshold
+from tests.refusals import over, refusals, refused
 
 
 def parts_of(**changed: Any) -> dict[str, Any]:
@@ -117,19 +126,6 @@ def test_split_divides_the_rows_and_the_classes():
         assert abs(len(part) - fraction * len(data)) < 2
 
 
-def test_split_by_seed():
-    data = load("diabetes")
-    torch.manual_seed(0)
-    before = torch.get_rng_state()
-    numpy_before = np.random.get_state()[1].copy()  # noqa: NPY002
-    first, again, other = (data.split(0.8, 0.2, seed=s)[1].x for s in (0, 0, 1))
-    assert torch.equal(torch.get_rng_state(), before)
-    assert (np.random.get_state()[1] == numpy_before).all()  # noqa: NPY002
-    assert torch.equal(first, again)
-    assert not torch.equal(first, other)
-    assert len(first) in (88, 89)
-
-
 def test_rare_classes_are_seen_in_training():
     strata = np.array([0] * 90 + [1] * 2 + [2] + [3] * 5)
     for seed in range(20):
@@ -153,3 +149,227 @@ def test_split_deals_rows_uniformly():
 def test_split_refuses_fractions(fractions):
     with pytest.raises(ValueError, match="fractions must be two or more positive numbers"):
         load("wine").split(*fractions, seed=0)
+
+
+# Shipped sets: shapes, standardisation, names.
+
+
+@pytest.mark.smoke
+def test_values_are_those_of_scikit_learn():
+    bunch = datasets.load_breast_cancer()
+    data = load("breast_cancer", dtype=torch.float64)
+    scale = bunch.data.std(0)
+    np.testing.assert_allclose(data.x.numpy(), (bunch.data - bunch.data.mean(0)) / scale)
+    assert [data.class_names[label] for label in data.y] == list(bunch.target_names[bunch.target])
+    assert data.entry_names == tuple(bunch.feature_names)
+
+
+def test_digits_keep_the_order_of_classes_and_lose_the_constant_pixels():
+    bunch = datasets.load_digits()
+    data = load("digits")
+    assert data.class_names == tuple("0123456789")
+    assert data.y.tolist() == bunch.target.tolist()
+    constant = set(np.asarray(bunch.feature_names)[bunch.data.std(0) == 0])
+    assert set(bunch.feature_names) - set(data.entry_names) == constant
+    assert len(constant) == 3
+
+
+def test_refusals():
+    refused(r"no shipped data set 'iris'.*'breast_cancer'.*'S3'", load, "iris")
+    for name in ("wine", "S1"):
+        refused("standardise_target is for", load, name, standardise_target=True)
+
+
+# Sets of survival times: real ones by their published counts, simulated ones by their formulas.
+
+
+PUBLISHED = {
+    "rossi": ("lifelines", 432, 7, 114),
+    "gbsg2": ("sksurv", 686, 8, 299),
+    "whas500": ("sksurv", 500, 14, 215),
+    "veterans_lung_cancer": ("sksurv", 137, 6, 128),
+}
+
+
+@pytest.mark.parametrize("name", survival_names())
+def test_real_sets_have_their_rows_and_events(name):
+    library, rows, entries, events = PUBLISHED[name]
+    pytest.importorskip(library)
+    data = load(name, dtype=torch.float64)
+    assert (len(data), data.n_entries, int(data.y[:, 1].sum())) == (rows, entries, events)
+    assert data.task == "survival" and data.y.shape == (rows, 2)
+    assert data.y.dtype == torch.float64 and bool((data.y[:, 0] > 0).all())
+    assert f"survival times with {events} events" in repr(data)
+
+
+@pytest.mark.parametrize("module", ["lifelines.datasets", "sksurv.datasets"])
+def test_a_missing_library_is_told_in_one_line(module, monkeypatch):
+    monkeypatch.setitem(sys.modules, module, None)
+    name = "rossi" if "lifelines" in module else "gbsg2"
+    error = refused(r'pip install "lexppl\[survival\]"', load, name, error=ImportError)
+    assert "\n" not in str(error)
+
+
+def test_names_and_arguments_that_do_not_go():
+    refused(r"no shipped data set 'rosi'.*'rossi'", load, "rosi")
+    refused("'rossi' is none", load, "rossi", standardise_target=True)
+    refused("rows must be a whole number", synthetic_survival, rows=0)
+    refused("censored must be", SimulatedSurvival, censored=1.0)
+    refused("shape must be", SimulatedSurvival, shape=0.0)
+    with pytest.raises(ValueError, match=r"y must have shape \(3,\), or \(3, 2\), or \(3, 3\)"):
+        Dataset(torch.ones(3, 1), torch.ones(3, 4), ("a",), (0,), ("a",), "t", is_part=True)
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("shape", [1.0, 2.0])
+def test_simulated_times_follow_their_hazard(shape):
+    """exp(−H(T)) is uniform: its first two moments, and those under another shape."""
+    distribution = SimulatedSurvival(shape=shape, scale=3.0, censored=0.0)
+    data = synthetic_survival(20_000, 5, distribution=distribution, dtype=torch.float64)
+    assert bool((data.y[:, 1] == 1).all())
+
+    def z(of):
+        u = of.survival(data.x, data.y[:, 0])
+        first = (u.mean() - 1 / 2) / math.sqrt(1 / 12 / len(u))
+        second = (u.square().mean() - 1 / 3) / math.sqrt(4 / 45 / len(u))
+        return max(abs(float(first)), abs(float(second)))
+
+    assert z(distribution) < threshold(2)
+    assert z(SimulatedSurvival(shape=1.2 * shape, scale=3.0)) > 2 * threshold(2)
+
+
+@pytest.mark.parametrize("censored", [0.2, 0.6])
+def test_as_many_are_censored_as_was_asked(censored):
+    distribution = SimulatedSurvival(censored=censored)
+    data = synthetic_survival(20_000, 6, distribution=distribution)
+    error = math.sqrt(censored * (1 - censored) / 20_000)
+    # The end of censoring is itself set on draws.
+    assert abs(1 - float(data.y[:, 1].mean()) - censored) < 5 * error
+
+
+def test_the_switch_says_what_is_relevant():
+    distribution = SimulatedSurvival()
+    data = synthetic_survival(200, 7, dtype=torch.float64)
+    x = data.x.clone().requires_grad_()
+    (slope,) = torch.autograd.grad(distribution.log_hazard(x).sum(), x)
+    relevant = data.truth.clone()
+    relevant[:, 6] = 0
+    assert torch.equal((slope != 0).double(), relevant)
+    moved = data.x.clone()
+    moved[:, 6] *= -1
+    changed = distribution.log_hazard(moved) != distribution.log_hazard(data.x)
+    assert bool(changed.all())
+
+
+# Synthetic sets: formulas against values worked by hand, truth masks, frequencies of labels.
+
+
+ROW = [0.5, -1.5, 0.1, -0.2, 0.3, -0.4, 1.2, -0.7, 0.9, -1.1, 0.0]
+
+LOG_F_A = 0.5 * -1.5
+LOG_F_B = 0.1**2 + 0.2**2 + 0.3**2 + 0.4**2 - 4
+LOG_F_C = {
+    "l2x-code": -10 * math.sin(0.2 * 1.2) + 0.7 + 0.9 + math.exp(1.1) - 2.4,
+    "l2x-paper": -100 * math.sin(2 * 1.2) + 2 * 0.7 + 0.9 + math.exp(1.1),
+    "q-fit-code": -100 * math.sin(0.2 * 1.2) + 0.7 + 0.9 + math.exp(1.1) - 2.4,
+}
+
+
+def row_with_control(control):
+    return torch.tensor([[*ROW[:10], control]], dtype=torch.float64)
+
+
+@pytest.mark.parametrize("constant", list(LOG_F_C))
+@over(
+    ("Syn1", "A", "A"),
+    ("Syn2", "B", "B"),
+    ("Syn3", "C", "C"),
+    ("Syn4", "A", "B"),
+    ("Syn5", "A", "C"),
+    ("Syn6", "B", "C"),
+)
+def test_probability_is_the_formula(name, below, above, constant):
+    expected = {"A": LOG_F_A, "B": LOG_F_B, "C": LOG_F_C[constant]}
+    distribution = synthetic_set(name, constant)
+    for control, branch in ((-0.3, below), (0.3, above), (0.0, above)):
+        p = distribution.probability(row_with_control(control))
+        torch.testing.assert_close(
+            p, torch.tensor([1 / (1 + math.exp(expected[branch]))], dtype=torch.float64)
+        )
+
+
+@over(
+    ("Syn1", {0, 1}, {0, 1}),
+    ("Syn2", {2, 3, 4, 5}, {2, 3, 4, 5}),
+    ("Syn3", {6, 7, 8, 9}, {6, 7, 8, 9}),
+    ("S1", {0, 1, 10}, {2, 3, 4, 5, 10}),
+    ("S2", {0, 1, 10}, {6, 7, 8, 9, 10}),
+    ("S3", {2, 3, 4, 5, 10}, {6, 7, 8, 9, 10}),
+)
+def test_truth_is_the_branch_and_the_control(name, below, above):
+    distribution = synthetic_set(name)
+    for control, expected in ((-1.0, below), (1.0, above)):
+        truth = distribution.truth(row_with_control(control))
+        assert set(truth[0].nonzero().flatten().tolist()) == expected
+
+
+def label_z(name):
+    """Return the largest z-score of Σ w(x) (y − P(y=1|x)) for weights that differ by branch."""
+    data = synthetic(name, rows=40_000, seed=11, dtype=torch.float64)
+    p = synthetic_set(name).probability(data.x)
+    scores = []
+    for weight in (torch.ones_like(p), (data.x[:, 10] < 0).double(), data.x[:, 0] * data.x[:, 1]):
+        deviation = (weight * (data.y - p)).sum()
+        scores.append(abs(float(deviation / (weight**2 * p * (1 - p)).sum().sqrt())))
+    return max(scores)
+
+
+# 18 z-scores over the six sets; fails by chance with probability below 1e-5.
+BOUND = norm.isf(1e-5 / 18 / 2)
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("name", synthetic_names()[:6])
+def test_labels_follow_the_law(name):
+    assert label_z(name) < BOUND
+
+
+def test_features_are_standard_normal_and_independent():
+    x = synthetic("S3", rows=40_000, seed=3, dtype=torch.float64).x
+    n = len(x)
+    bound = norm.isf(1e-5 / (11 + 66) / 2)
+    assert (x.mean(0) * n**0.5).abs().max() < bound
+    second = x.T @ x / n - torch.eye(11, dtype=torch.float64)
+    sd = (1 + torch.eye(11, dtype=torch.float64)) ** 0.5
+    assert (second / sd * n**0.5).abs().max() < bound
+
+
+def test_a_set_of_ones_own_is_drawn_as_a_named_one():
+    named, own = synthetic("Syn4", rows=50, seed=3), synthetic(synthetic_set("Syn4"), 50, seed=3)
+    assert torch.equal(named.x, own.x)
+    assert torch.equal(named.y, own.y)
+    assert (own.name, own.n_entries) == ("Syn4", 11)
+    small = replace(synthetic_set("Syn1"), n_features=2)
+    assert synthetic(small, rows=20).truth.shape == (20, 2)
+
+
+def test_refused_synthetic_sets():
+    refused(r"name of a synthetic set must be one of .*'Syn1'.*'S3'.* it is 'S7'", synthetic, "S7")
+    known = "'l2x-code', 'l2x-paper', 'q-fit-code'"
+    refused(rf"constant must be one of \[{known}\]; it is 'x'", synthetic_set, "Syn1", constant="x")
+    refused("rows must be a whole number of at least 1; it is 0", synthetic, "S1", rows=0)
+    refused(
+        r"x must have shape \(…, 11\); the shape is \(3, 10\)",
+        synthetic_set("S1").probability,
+        torch.zeros(3, 10),
+    )
+
+
+@pytest.mark.parametrize("name", ["Syn1", "Syn3", "S3"])
+def test_the_likelier_labels_are_of_the_same_rows(name):
+    drawn, likely = (synthetic(name, 2000, 3, likeliest=likeliest) for likeliest in (False, True))
+    assert torch.equal(drawn.x, likely.x)
+    assert torch.equal(drawn.truth, likely.truth)
+    p = synthetic_set(name).probability(likely.x.double())
+    assert torch.equal(likely.y, (p > 0.5).long())
+    assert not torch.equal(likely.y, drawn.y)

@@ -49,16 +49,14 @@ Y = np.arange(ROWS) % 2
 
 
 def fitted(values, **options):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         return TableEncoding.fit(pd.DataFrame({"v": values}), TARGET, **options)
 
 
 @pytest.mark.parametrize("kind", ORDINARY)
 def test_an_ordinary_column_enters_as_before_to_the_last_bit(kind):
     values = ORDINARY[kind].astype(float)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         encoding = TableEncoding.fit(pd.DataFrame({"v": values}), TARGET)
     (column,) = encoding.columns
     assert encoding.to_json()["columns"] == [

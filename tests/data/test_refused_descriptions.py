@@ -8,7 +8,7 @@ from lexppl.data import TableEncoding, Vocabulary
 from lexppl.data.columns import CategoricalColumn, DateColumn, IndicatorColumn, NumericColumn
 from lexppl.data.encoding import TargetColumn
 from lexppl.saving import UnreadableFileError
-from tests.refusals import refused
+from tests.refusals import over, refused
 from tests.saving.test_refused_files import assert_damage_is_refused, with_other
 
 ENCODING = TableEncoding(
@@ -35,31 +35,26 @@ def test_damaged_files_are_refused_by_name(tmp_path, name):
     assert type(made).load(path) == made
 
 
-@pytest.mark.parametrize(
-    ("form", "words"), [({}, "its format is None"), ({"format": 2}, "no checksum")]
-)
-def test_a_file_without_format_or_checksum_is_refused(tmp_path, form, words):
+@over(({}, "its format is None"), ({"format": 2}, "no checksum"))
+def test_a_file_without_format_or_checksum_is_refused(form, words, tmp_path):
     path = tmp_path / "encoding.json"
     path.write_text(json.dumps({**form, **ENCODING.to_json()}), encoding="utf-8")
     refused(words, TableEncoding.load, path, error=UnreadableFileError)
 
 
-@pytest.mark.parametrize(
-    ("at", "value", "words"),
-    [
-        (("columns", 0, "scale"), 0.0, "scale must be a finite number above 0"),
-        (("columns", 0, "mean"), "1.5", "mean of a NumericColumn must be float"),
-        (("columns", 4, "asinh"), [40.0, 0.0], "scale must be a finite number above 0"),
-        (("columns", 4, "asinh"), [40.0], "description is not of TableEncoding.to_json"),
-        (("columns", 4, "asinh"), ["40", 3.0], "asinh of a NumericColumn must be"),
-        (("columns", 1, "levels"), "clerk", r"levels of a CategoricalColumn must be tuple"),
-        (("columns", 1, "levels"), ["clerk", "clerk"], "levels must differ"),
-        (("columns", 1, "pooled"), "cook", "pooled must be a level of 'job'"),
-        (("columns", 2, "parts"), ["year sin"], "parts of column 'seen'"),
-        (("columns", 2, "order"), "yearfirst", "'dayfirst', 'monthfirst'"),
-        (("columns", 3, "kind"), "text", "kind of column .* must be one of"),
-        (("target", "class_names"), 3, "class_names of a TargetColumn must be tuple"),
-    ],
+@over(
+    (("columns", 0, "scale"), 0.0, "scale must be a finite number above 0"),
+    (("columns", 0, "mean"), "1.5", "mean of a NumericColumn must be float"),
+    (("columns", 4, "asinh"), [40.0, 0.0], "scale must be a finite number above 0"),
+    (("columns", 4, "asinh"), [40.0], "description is not of TableEncoding.to_json"),
+    (("columns", 4, "asinh"), ["40", 3.0], "asinh of a NumericColumn must be"),
+    (("columns", 1, "levels"), "clerk", r"levels of a CategoricalColumn must be tuple"),
+    (("columns", 1, "levels"), ["clerk", "clerk"], "levels must differ"),
+    (("columns", 1, "pooled"), "cook", "pooled must be a level of 'job'"),
+    (("columns", 2, "parts"), ["year sin"], "parts of column 'seen'"),
+    (("columns", 2, "order"), "yearfirst", "'dayfirst', 'monthfirst'"),
+    (("columns", 3, "kind"), "text", "kind of column .* must be one of"),
+    (("target", "class_names"), 3, "class_names of a TargetColumn must be tuple"),
 )
 def test_what_is_wrong_is_named(at, value, words):
     described = json.loads(json.dumps(ENCODING.to_json()))

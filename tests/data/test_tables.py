@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import datetime
 import gzip
+import json
 import os
 import warnings
 from decimal import Decimal
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +19,13 @@ import torch
 from sklearn.compose import ColumnTransformer
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from lexppl.data import dataset_from_frame, read_table
-from tests.refusals import refused
+from lexppl import ExplainerClassifier
+from lexppl.data import TableEncoding, TableError, dataset_from_frame, load, read_table
+from lexppl.data.cells import days_of, holds_dates
+from lexppl.data.columns import CategoricalColumn, DateColumn, IndicatorColumn, NumericColumn
+from lexppl.data.divided_table import divided_frame
+from lexppl.data.stratification import fold_of_times, training_and_validation
+from tests.refusals import over, refused
 
 PEOPLE = """age,job,member,income
 30,clerk,True,low
@@ -270,8 +277,7 @@ def test_whole_numbers_with_decimal_points_may_be_classes():
     frame = pd.DataFrame({"a": [1.0, 2.0, 4.0], "y": [0.0, 1.0, 1.0]})
     with pytest.warns(UserWarning, match=r"'y' is read as a response.*2 values are classes"):
         assert dataset_from_frame(frame).class_names is None
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         for task in ("regression", "classification"):
             dataset_from_frame(frame, task=task)
         dataset_from_frame(frame.assign(y=[0.5, 1.0, 1.0]))
@@ -329,20 +335,17 @@ def test_a_test_file_is_read_by_the_training_encoding(people, tmp_path):
         read_table(unseen, encoding=train.encoding)
 
 
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        (
-            {"job": ["king"]},
-            "'job' has level 'king', not seen in fit; known are 'baker', 'clerk'.*with rare=10",
-        ),
-        ({"age": ["old"]}, "'age' must hold numbers; 1 cells do not, such as 'old'"),
-        ({"age": [None]}, r"had none in fit: 'age' \(1\); fill them in, leave these"),
-        ({"age": [np.inf]}, "'age' must be finite"),
-        ({"extra": [1]}, "the 3 columns of fit.*it has 'extra', not there in fit"),
-    ],
+@over(
+    (
+        {"job": ["king"]},
+        "'job' has level 'king', not seen in fit; known are 'baker', 'clerk'.*with rare=10",
+    ),
+    ({"age": ["old"]}, "'age' must hold numbers; 1 cells do not, such as 'old'"),
+    ({"age": [None]}, r"had none in fit: 'age' \(1\); fill them in, leave these"),
+    ({"age": [np.inf]}, "'age' must be finite"),
+    ({"extra": [1]}, "the 3 columns of fit.*it has 'extra', not there in fit"),
 )
-def test_new_rows_refused(people, changed, message):
+def test_new_rows_refused(changed, message, people):
     encoding = read_table(people, "income").encoding
     columns = {"age": [30.0], "job": ["clerk"], "member": [True]} | changed
     refused(message, encoding.encode, pd.DataFrame(columns))
@@ -377,3 +380,402 @@ def test_adult():
         ValueError, match=r"'workclass' \(1836\), 'occupation' \(1843\), 'native-country' \(583\)"
     ):
         read_table(file, "income", missing=("?",), **options)
+
+
+# Missing values beside their markers, and rare levels in one.
+
+
+FRAME = pd.DataFrame(
+    {
+        "age": [30.0, None, 50.0, 40.0, None, 40.0],
+        "job": ["cook", "king", None, "cook", "cook", "king"],
+        "size": [1.0, 2.0, 3.0, 4.0, 5.0, 7.0],
+        "y": [0, 1, 1, 0, 1, 0],
+    }
+)
+
+
+def test_missing_values_enter_as_nothing_beside_a_marker():
+    data = dataset_from_frame(FRAME, "y", hide_missing=True, dtype=torch.float64)
+    assert data.feature_names == (
+        "age", "age (hidden)", "job=cook", "job=king", "job (hidden)", "size",
+    )  # fmt: skip
+    assert data.entry_names == ("age", "job", "size") and data.groups == (0, 0, 1, 1, 1, 2)
+    assert data.encoding.markers == (1, 1, 4, 4, 4, -1)
+    # Statistics are of the four ages that are there: mean 40, variance 50.
+    assert data.encoding.columns[0] == NumericColumn("age", 40.0, 50**0.5, gaps=True)
+    scale = 50**0.5
+    assert data.x[:, 0].tolist() == pytest.approx([-10 / scale, 0, 10 / scale, 0, 0, 0])
+    assert data.x[:, 1].tolist() == [0, 1, 0, 0, 1, 0]
+    assert data.x[2, 2:5].tolist() == [0, 0, 1] and data.x[0, 2:5].tolist() == [1, 0, 0]
+    again = TableEncoding.from_json(json.loads(json.dumps(data.encoding.to_json())))
+    assert again == data.encoding
+    assert torch.equal(again.encode(FRAME, torch.float64), data.x)
+    with pytest.raises(ValueError, match=r"columns that had none in fit: 'size' \(1\)"):
+        again.encode(FRAME.assign(size=[None, 1, 2, 3, 4, 5]))
+
+
+def test_indicators_are_entries_of_their_own():
+    data = dataset_from_frame(FRAME, "y", hide_missing=True, missing_indicator=True)
+    assert data.entry_names == ("age", "age is missing", "job", "job is missing", "size")
+    assert data.encoding.columns[1] == IndicatorColumn("age is missing", of="age")
+    place = data.feature_names.index("age is missing")
+    assert data.x[:, place].tolist() == [0, 1, 0, 0, 1, 0]
+    assert data.encoding.markers[place] == -1
+    again = TableEncoding.from_json(json.loads(json.dumps(data.encoding.to_json())))
+    assert again == data.encoding and torch.equal(again.encode(FRAME), data.x)
+
+
+def towns(rows=200):
+    draw = np.random.default_rng(0)
+    frame = pd.DataFrame({"town": draw.choice(list("abcd"), rows), "x": draw.normal(size=rows)})
+    frame.loc[:2, "town"] = ["rare", "rarer", "rarest"]
+    return frame.assign(y=draw.integers(0, 2, rows))
+
+
+def test_rare_levels_are_pooled_and_stand_for_unseen_ones():
+    data = dataset_from_frame(towns(), "y", rare=5)
+    column = data.encoding.columns[0]
+    assert column == CategoricalColumn("town", (*"abcd", "other levels"), pooled="other levels")
+    assert data.x[:3, :5].tolist() == [[0, 0, 0, 0, 1]] * 3
+    again = TableEncoding.from_json(json.loads(json.dumps(data.encoding.to_json())))
+    new = again.encode(pd.DataFrame({"town": ["nowhere", "a"], "x": [0.0, 0.0]}))
+    assert new[:, :5].tolist() == [[0, 0, 0, 0, 1], [1, 0, 0, 0, 0]]
+
+
+def test_levels_are_rare_by_the_rows_to_fit_on():
+    frame = towns()
+    frame.loc[:59, "town"] = "late"
+    data = dataset_from_frame(frame, "y", rare=5, statistics_rows=range(60, 200))
+    assert "late" not in data.encoding.columns[0].levels
+    parts = divided_frame(towns(), "y", valid_share=0.2, test_share=0.2, seed=0, rare=5)
+    assert parts.data.encoding.columns[0].pooled == "other levels"
+
+
+def test_columns_of_rare_levels_alone_are_refused_and_many_levels_are_accepted():
+    frame = towns().assign(id=[f"n{i}" for i in range(200)])
+    with pytest.raises(TableError, match=r"'id' has no level in 5 rows or more.*drop=\['id'\]"):
+        dataset_from_frame(frame, "y", rare=5)
+    many = frame.assign(id=[f"n{min(i, 150)}" for i in range(200)])
+    assert dataset_from_frame(many, "y", rare=5).encoding.columns[2].levels == (
+        "n150",
+        "other levels",
+    )
+    refused("rare must be a whole number of at least 1", dataset_from_frame, towns(), "y", rare=0)
+
+
+@pytest.mark.smoke
+def test_a_black_box_sees_the_table_as_it_was():
+    frame = towns().assign(id=[f"n{i}" for i in range(200)])
+    frame.loc[5, "x"] = None
+    parts = divided_frame(
+        frame, "y", valid_share=0.2, test_share=0.2, seed=0, drop=["id"], hide_missing=True
+    )
+    pd.testing.assert_frame_equal(parts.table, frame.drop(columns="y"))
+    assert parts.data.entry_names == ("town", "x")
+    gone = divided_frame(
+        frame, "y", valid_share=0.2, test_share=0.2, seed=0, drop=["id"], drop_missing=True
+    )
+    assert len(gone.table) == 199 and "id" in gone.table
+
+
+# Dates: which words are some, which day they mean, and the features they become.
+
+
+DAY = (datetime.date(2026, 11, 22) - datetime.date(1970, 1, 1)).days
+
+WORDS = {
+    "2026-11-22": DAY,
+    "2026/11/22": DAY,
+    "2026-11": DAY - 21,
+    "2026-11-22T06:00": DAY + 0.25,
+    "2026-11-22 06:00:00Z": DAY + 0.25,
+    "2026-11-22T06:00:00.000+02:00": DAY + 4 / 24,
+    "2026-11-22T06:00:00-0130": DAY + 7.5 / 24,
+    "22.11.2026": DAY,
+    "22/11/2026 12:00": DAY + 0.5,
+    "11/22/2026": DAY,
+    "22 Nov 2026": DAY,
+    "Nov 22, 2026": DAY,
+    "22-nov-2026": DAY,
+    "November 22 2026": DAY,
+}
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_words(word):
+    cells = pd.Series([word, None, word])
+    assert holds_dates(cells)
+    order = "monthfirst" if word == "11/22/2026" else "dayfirst"
+    days = days_of(cells, order)
+    assert days[[0, 2]].tolist() == pytest.approx([WORDS[word]] * 2) and np.isnan(days[1])
+
+
+@over(
+    ["clerk", "smith"],
+    ["1.5", "2.5"],
+    ["10-12", "12-14"],
+    ["May", "June"],
+    ["192.168.1.1", "10.0.0.1"],
+    ["v2.1.2026x"],
+    [20261122, 20261123],
+    [1.5, 2.5],
+    [None, None],
+)
+def test_no_dates(cells):
+    assert not holds_dates(pd.Series(cells))
+
+
+def table(dates):
+    draw = np.random.default_rng(0)
+    return pd.DataFrame({"when": dates, "y": draw.integers(0, 2, len(dates))})
+
+
+@pytest.mark.smoke
+def test_a_column_becomes_a_trend_and_what_recurs_in_one_entry():
+    days = pd.date_range("2024-01-01", periods=400, freq="31h")
+    data = dataset_from_frame(table(days.astype(str)), "y", dtype=torch.float64)
+    assert data.entry_names == ("when",) and set(data.groups) == {0}
+    assert data.feature_names == (
+        "when",
+        *(f"when: {part} {w}" for part in ("month", "weekday", "hour") for w in ("sin", "cos")),
+    )
+    assert float(data.x[:, 0].mean()) == pytest.approx(0.0, abs=1e-12)
+    assert float(data.x[:, 0].std(correction=0)) == pytest.approx(1.0)
+    expected = {
+        "month": 2 * np.pi * (days.month.to_numpy() - 1) / 12,
+        "weekday": 2 * np.pi * days.weekday.to_numpy() / 7,
+        "hour": 2 * np.pi * days.hour.to_numpy() / 24,
+    }
+    for place, angle in enumerate(expected.values()):
+        np.testing.assert_allclose(data.x[:, 1 + 2 * place], np.sin(angle), atol=1e-12)
+        np.testing.assert_allclose(data.x[:, 2 + 2 * place], np.cos(angle), atol=1e-12)
+
+
+def test_orders_are_told_by_the_dates_or_by_the_user():
+    first = dataset_from_frame(table(["03/04/2026", "22/11/2026"] * 9), "y")
+    assert first.encoding.columns[0].order == "dayfirst"
+    second = dataset_from_frame(table(["03/04/2026", "11/22/2026"] * 9), "y")
+    assert second.encoding.columns[0].order == "monthfirst"
+    for order, day in (("dayfirst", 3), ("monthfirst", 4)):
+        data = dataset_from_frame(table(["03/04/2026", "05/06/2026"] * 9), "y", dates=order)
+        column = data.encoding.columns[0]
+        early = datetime.date(2026, 7 - day, day) - datetime.date(1970, 1, 1)
+        assert float(data.x[0, 0] * column.scale + column.mean) == pytest.approx(early.days)
+    for dates, options, words in (
+        (["03/04/2026", "05/06/2026"], {}, "give dates='dayfirst' or dates='monthfirst'"),
+        (["13/04/2026", "05/16/2026"], {}, "of both orders"),
+        (["13/04/2026", "05/06/2026"], {"dates": "monthfirst"}, "dates='monthfirst', and"),
+        (["2026-02-30", "2026-02-01"], {}, "must hold dates; 9 cells do not, such as '2026-02-30'"),
+        ([*(f"2026-01-{d}" for d in range(10, 28)), "unknown"], {}, "cells do not, such as 'unk"),
+    ):
+        every = dates * 9 if len(dates) == 2 else dates
+        refused(words, dataset_from_frame, table(every), "y", error=TableError, **options)
+    with pytest.raises(ValueError, match=r"dates must be one of .*'dayfirst', 'monthfirst'"):
+        dataset_from_frame(table(["2026-01-01", "2026-01-02"]), "y", dates="first")
+
+
+def test_later_dates_are_read_by_the_same_order_and_statistics():
+    frame = table(["03/04/2026", "22/11/2026", None] * 9)
+    data = dataset_from_frame(frame, "y", hide_missing=True)
+    again = TableEncoding.from_json(json.loads(json.dumps(data.encoding.to_json())))
+    assert again == data.encoding and isinstance(again.columns[0], DateColumn)
+    new = pd.DataFrame({"when": ["03/04/2026", None, "2026-04-03"]})
+    encoded = again.encode(new)
+    assert torch.equal(encoded[0], data.x[0]) and torch.equal(encoded[2], encoded[0])
+    assert encoded[1].tolist() == [0.0] * (encoded.shape[1] - 1) + [1.0]
+    with pytest.raises(ValueError, match="must hold dates; 1 cells do not, such as 'soon'"):
+        again.encode(pd.DataFrame({"when": ["soon"]}))
+
+
+def test_estimators_read_dates_too():
+    frame = table(pd.date_range("2024-01-01", periods=40, freq="9D").astype(str))
+    explainer = ExplainerClassifier("l2x", k=1, epochs=1, random_state=0)
+    explainer.fit(frame[["when"]], frame.y)
+    assert list(explainer.result_.entry_names) == ["when"]
+    assert isinstance(explainer.encoding_.columns[0], DateColumn)
+    assert explainer.predict(pd.DataFrame({"when": ["2024-02-03 10:00"]})).shape == (1,)
+    with pytest.raises(ValueError, match=r"do not tell the day.*pandas.to_datetime\(…, dayfirst"):
+        explainer.fit(frame.assign(when=["03/04/2026", "05/06/2026"] * 20)[["when"]], frame.y)
+
+
+# Tables in parts: statistics of the rows to fit on alone, levels of all rows.
+
+
+SHARES = {"valid_share": 0.2, "test_share": 0.2, "seed": 0}
+
+
+def fifty_people(rows=50):
+    draw = np.random.default_rng(0)
+    frame = pd.DataFrame({"age": draw.normal(40, 12, rows), "job": draw.choice(["a", "b"], rows)})
+    frame["wage"] = 100.0 + 3.0 * frame.age
+    return frame
+
+
+def rows_of(part, frame):
+    return frame.iloc[part.tolist()]
+
+
+@pytest.mark.smoke
+def test_statistics_are_those_of_the_rows_to_fit_on():
+    frame = fifty_people()
+    parts = divided_frame(frame, **SHARES, dtype=torch.float64)
+    learned = rows_of(parts.train_rows, frame)
+    for name, values in (("age", parts.train.x[:, 0]), ("wage", parts.train.y)):
+        assert float(values.mean()) == pytest.approx(0.0, abs=1e-12), name
+        assert float(values.std(correction=0)) == pytest.approx(1.0), name
+    target = parts.data.encoding.target
+    assert (parts.target.level, parts.target_scale) == (target.mean, target.scale)
+    assert parts.target.inverse([0.0, 1.0]) == pytest.approx(
+        [target.mean, target.mean + target.scale]
+    )
+    assert target.mean == pytest.approx(learned.wage.mean())
+    # What is not learned from moves no statistic.
+    other = frame.copy()
+    other.loc[[*parts.valid_rows.tolist(), *parts.test_rows.tolist()], ["age", "wage"]] *= 100.0
+    again = divided_frame(other, **SHARES, dtype=torch.float64)
+    assert again.data.encoding == parts.data.encoding
+    assert torch.equal(again.train.x, parts.train.x)
+
+
+def test_every_row_is_in_one_part_and_the_table_is_as_it_was():
+    frame = fifty_people()
+    frame.loc[3, "age"] = None
+    parts = divided_frame(frame, **SHARES, drop_missing=True)
+    rows = np.concatenate([parts.train_rows, parts.valid_rows, parts.test_rows])
+    assert sorted(rows.tolist()) == list(range(49))
+    kept = frame.dropna().drop(columns="wage").reset_index(drop=True)
+    pd.testing.assert_frame_equal(parts.table, kept)
+    decoded = parts.data.x[:, 0] * parts.data.encoding.columns[0].scale
+    np.testing.assert_allclose(decoded + parts.data.encoding.columns[0].mean, kept.age, rtol=1e-5)
+
+
+def test_a_level_and_a_number_that_only_held_out_rows_have():
+    """Neither a refusal nor a NaN: levels are of all rows, and a constant has scale 1."""
+    frame = fifty_people()
+    held_out = divided_frame(frame, **SHARES).test_rows.tolist()
+    frame["flag"] = 0.0
+    frame.loc[held_out[0], "flag"] = 7.0
+    frame.loc[held_out[0], "job"] = "rare"
+    frame = frame[["age", "job", "flag", "wage"]]
+    parts = divided_frame(frame, **SHARES)
+    assert parts.data.feature_names == ("age", "job=a", "job=b", "job=rare", "flag")
+    assert parts.data.encoding.columns[2].scale == 1.0
+    assert parts.test.x[0].tolist()[1:] == [0.0, 0.0, 1.0, 7.0]
+    assert bool(parts.data.x.isfinite().all()) and not parts.train.x[:, 4].any()
+
+
+def test_parts_that_cannot_be_made():
+    with pytest.raises(ValueError, match="each part needs a row; 10 rows give 10 to fit on and 0"):
+        divided_frame(fifty_people(10), valid_share=0.2, test_share=0.01, seed=0)
+    frame = fifty_people(10)
+    frame["kind"] = ["x", *["y"] * 9]
+    with pytest.raises(ValueError, match="class 'x' has no row to fit on"):
+        divided_frame(frame, "kind", valid_share=0.2, test_share=0.7, seed=0)
+    parts = divided_frame(frame, "kind", valid_share=0.2, test_share=0.2, seed=0)
+    assert parts.valid is None and parts.valid_rows is None and len(parts.train) == 8
+
+
+@pytest.mark.parametrize("share", [None, 0.01, 0.9])
+def test_rows_are_all_learned_from_where_none_can_be_set_apart(share):
+    strata = np.array([0] * 9 + [1])
+    train, valid = training_and_validation(strata, share, seed=0)
+    assert valid is None and train.tolist() == list(range(10))
+
+
+def test_statistics_rows_of_tables_that_are_read(tmp_path):
+    frame = fifty_people()
+    frame.to_csv(tmp_path / "people.csv", index=False)
+    options = {"statistics_rows": range(20), "standardise_target": True, "dtype": torch.float64}
+    data = read_table(tmp_path / "people.csv", **options)
+    assert float(data.x[:20, 0].mean()) == pytest.approx(0.0, abs=1e-12)
+    assert data.encoding.target.scale == pytest.approx(frame.wage[:20].std(ddof=0))
+    wine = load("wine", statistics_rows=np.arange(100), dtype=torch.float64)
+    torch.testing.assert_close(wine.x[:100].std(0, correction=0), torch.ones(13).double())
+    for wrong in ([], [50], [-1], [0.5], [[0]]):
+        with pytest.raises(ValueError, match="statistics_rows must be places of rows"):
+            dataset_from_frame(frame, statistics_rows=wrong)
+    with pytest.raises(ValueError, match="must not be given: 'statistics_rows'"):
+        dataset_from_frame(frame, encoding=data.encoding, statistics_rows=[0])
+    refused(r"statistics_rows is for tables .*'S1' is none", load, "S1", statistics_rows=[0])
+
+
+# Folds in which rows of a group stay together, or that follow each other in time.
+
+
+ROWS, FOLDS = 60, 5
+
+
+def frame():
+    draw = np.random.default_rng(0)
+    days = pd.date_range("2024-01-01", periods=ROWS).strftime("%Y-%m-%d").to_numpy()
+    return pd.DataFrame(
+        {
+            "patient": np.repeat([f"p{n}" for n in range(ROWS // 3)], 3),
+            "day": draw.permutation(days),
+            "number": draw.permutation(ROWS),
+            "dose": draw.normal(size=ROWS),
+            "y": np.arange(ROWS) % 2,
+        }
+    )
+
+
+def test_rows_of_a_group_are_in_one_fold_and_have_its_number():
+    table = frame()
+    parts = divided_frame(table, "y", folds=FOLDS, group="patient", seed=1, drop=["day"])
+    by_patient = pd.Series(parts.fold).groupby(table["patient"]).nunique()
+    assert (by_patient == 1).all() and np.bincount(parts.fold).tolist() == [12] * FOLDS
+    assert (pd.factorize(table["patient"])[0] == parts.unit).all()
+    assert parts.data.entry_names == ("number", "dose")
+
+
+@pytest.mark.parametrize("column", ["day", "number"])
+def test_folds_follow_each_other_in_time(column):
+    table = frame()
+    other = {"day", "number"} - {column}
+    parts = divided_frame(table, "y", folds=FOLDS, time=column, seed=1, drop=["patient", *other])
+    times = pd.Series(table[column]).rank()
+    ends = [(times[parts.fold == f].min(), times[parts.fold == f].max()) for f in range(FOLDS)]
+    assert all(a[1] < b[0] for a, b in pairwise(ends))
+    assert parts.unit is None and parts.data.entry_names == ("dose",)
+
+
+@over(
+    ({"group": "nobody"}, "there is no column 'nobody'; columns: 'gap', 'half'"),
+    ({"time": "patient"}, "column 'patient' is no time: it has the cell 'p0'"),
+    ({"group": "patient", "time": "day"}, "give one of the two"),
+    ({"group": "half"}, "5 folds need as many groups of rows; there are 2"),
+    ({"time": "gap"}, "column 'gap' has 1 missing cells: fill or drop them"),
+)
+def test_other_columns_are_refused_in_a_line(settings, message):
+    table = frame()
+    table.insert(0, "half", np.arange(ROWS) % 2 == 0)
+    table.insert(0, "gap", np.where(np.arange(ROWS) == 3, np.nan, 1.0))
+    keep = {} if "time" in settings and settings["time"] == "gap" else {"drop": ["gap"]}
+    refused(message, divided_frame, table, "y", folds=FOLDS, seed=1, **keep, **settings)
+
+
+def test_rows_of_one_time_stay_together():
+    years = np.random.default_rng(0).permutation(np.repeat([2020.0, 2021.0, 2022.0], [70, 20, 10]))
+    fold = fold_of_times(years, 2)
+    assert set(zip(years, fold, strict=True)) == {(2020.0, 0), (2021.0, 1), (2022.0, 1)}
+    assert (fold_of_times(years, 3) == years - 2020).all()
+    refused("4 folds .* need as many times that differ; there are 3", fold_of_times, years, 4)
+    days = np.random.default_rng(0).permutation(np.arange(11.0))
+    assert fold_of_times(days, 3)[np.argsort(days)].tolist() == [0] * 4 + [1] * 4 + [2] * 3
+
+
+def test_times_that_are_equal_or_give_folds_of_one_class_are_refused():
+    table = frame()[["number", "dose", "y"]]
+    same, late = table.assign(number=3), table.assign(number=table["number"] + ROWS * table["y"])
+    for changed, message in (
+        (same, "5 folds that follow each other need as many times that differ; there are 1"),
+        (late, "fold 1 of 5 by column 'number' has one class at most"),
+    ):
+        refused(message, divided_frame, changed, "y", folds=FOLDS, seed=1, time="number")
+    with_groups = table.assign(number=table["y"] + 2 * (table.index % 10))
+    refused(
+        "has one class at most", divided_frame, with_groups, "y", folds=9, seed=1, group="number"
+    )
+    # Of a response there are no classes.
+    divided_frame(late, "dose", folds=FOLDS, seed=1, time="number")

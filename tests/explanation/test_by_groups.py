@@ -7,7 +7,7 @@ import xarray as xr
 from lexppl.arviz_compatibility import group_names, group_of, posterior_of
 from lexppl.explanation import explain, selection_table
 from lexppl.explanation.reading.masks import by_groups, mask_means, masks_of
-from tests.refusals import refused
+from tests.refusals import over, refused
 from tests.test_explanation import fitted, lex, rows
 
 NAMES = ["width", "height", "age"]
@@ -102,16 +102,13 @@ def test_masks_of_numbers_whose_mean_no_distribution_states(random):
     assert sorted(selection_table(found).index) == ["old", "size"]
 
 
-@pytest.mark.parametrize(
-    "groups",
-    [
-        {"size": ["width", "height"]},
-        {"size": ["width", "height", "age"], "old": ["age"]},
-        {"size": ["width", "height", "age", "job"]},
-        {},
-    ],
+@over(
+    {"size": ["width", "height"]},
+    {"size": ["width", "height", "age"], "old": ["age"]},
+    {"size": ["width", "height", "age", "job"]},
+    {},
 )
-def test_groups_that_are_no_partition_are_refused(random, groups):
+def test_groups_that_are_no_partition_are_refused(groups, random):
     with pytest.raises(ValueError, match=r"groups must have each of \['width', 'height', 'age'\]"):
         by_groups(posterior(random), groups)
 

@@ -29,7 +29,7 @@ from lexppl.plots import plot_imputed, plot_selection_map
 from lexppl.plots.images import HIDDEN
 from lexppl.systems import lex
 from tests.plots.test_plots import drawn
-from tests.refusals import refused
+from tests.refusals import over, refused
 
 SHAPE = (2, 4, 6)
 QUARTERS = (np.arange(4)[:, None] // 2 * 2 + np.arange(6)[None] // 3).ravel().tolist()
@@ -123,9 +123,7 @@ def test_entries_that_are_no_pixels_have_no_map():
     refused("which pixels its mask entries are", plot_selection_map, posterior)
 
 
-@pytest.mark.parametrize(
-    ("groups", "entries"), [([0, 1, 1], 2), ([0.0] * 24, 2), ([-1, *range(23)], 24)]
-)
+@over(([0, 1, 1], 2), ([0.0] * 24, 2), ([-1, *range(23)], 24))
 def test_groups_that_are_not_of_pixels_make_no_map(groups, entries):
     assert feature_map_of((1, 4, 6), entries, groups) is None
 
@@ -146,10 +144,6 @@ def test_what_is_kept_stays_and_what_is_hidden_is_drawn():
     # 6 · 3 · 36 standard normal draws; six standard errors.
     assert abs(hidden.mean()) < 6 / np.sqrt(hidden.size)
     assert abs(hidden.std() - 1) < 6 / np.sqrt(2 * hidden.size)
-    again = imputed_samples(program, x, masks, samples=3, seed=5)
-    np.testing.assert_array_equal(found.samples, again.samples)
-    other = imputed_samples(program, x, masks, samples=3, seed=6)
-    assert (found.samples != other.samples).any()
 
 
 @pytest.mark.parametrize("samples", [1, 4])

@@ -107,18 +107,6 @@ def test_masks_that_rows_share():
     np.testing.assert_array_equal(drawn["kept"].values, drawn["mask"].values.prod(-1))
 
 
-def test_the_same_seed_draws_the_same():
-    one, same, other = (
-        group_of(prior(program, X, draws=20, seed=seed), "prior_predictive")["y"].values
-        for seed in (3, 3, 4)
-    )
-    np.testing.assert_array_equal(one, same)
-    assert (one != other).any()
-    state = torch.get_rng_state()
-    prior(program, X, draws=2)
-    assert torch.equal(state, torch.get_rng_state())
-
-
 class Learned(PyroModule):
     def __init__(self):
         super().__init__()

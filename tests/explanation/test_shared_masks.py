@@ -1,23 +1,56 @@
-"""Masks of all rows, of groups and of rows, against sums over all of them by hand."""
+"""Masks of all rows, of groups and of rows, given y and given x, against sums over all of them."""
 
 import itertools
 import math
+import re
+from pathlib import Path
 
 import numpy as np
 import pyro
 import pyro.distributions as dist
 import pytest
 import torch
-from scipy.special import logsumexp, softmax
-from scipy.stats import norm
+from scipy.special import comb, logsumexp, softmax
+from scipy.stats import betabinom, norm, poisson
+from torch import nn
 
-from lexppl import explain
+from lexppl import explain, prior
 from lexppl.arviz_compatibility import group_of
-from lexppl.effects import label_expectation, mask_particles
-from lexppl.evaluation import feature_evidence, log_marginal_likelihood, mask_table
+from lexppl.effects import imputation_particles, label_expectation, mask_particles, penalty
+from lexppl.evaluation import (
+    feature_evidence,
+    log_marginal_likelihood,
+    mask_table,
+    predictive,
+    predictive_log_likelihood,
+)
+from lexppl.explanation import explain_to_zarr, open_posterior, selection_table
 from lexppl.inference.predictive import drawing
+from lexppl.models import (
+    LEX,
+    MLP,
+    BernoulliSelector,
+    CategoricalLikelihood,
+    GaussianImputer,
+    Predictor,
+    observe,
+)
 from lexppl.plots import plot_beeswarm, plot_heatmap
-from tests.refusals import refused
+from tests.evaluation.fitted_by_hand import result_of
+from tests.programs.posterior_check import Reference, posterior_program
+from tests.refusals import over, refused
+from tests.test_explanation import (
+    COPIES,
+    LABEL_PAIR,
+    ROW_PAIR,
+    SOFT,
+    copied,
+    fitted,
+    guide,
+    limit,
+    rows,
+    z_scores,
+)
 
 KEPT, SLAB, NOISE = 0.3, 1.0, 0.8
 
@@ -294,13 +327,6 @@ def test_masks_of_groups_are_given_their_own_rows(order):
     np.testing.assert_allclose(found, norm.logpdf(y, mean, NOISE), atol=1e-9)
 
 
-def test_as_many_groups_as_rows_are_groups():
-    x, y = grouped(GROUPS)
-    posterior = explain(of_groups("plates first"), torch.tensor(x), torch.tensor(y), draws=2)
-    assert group_of(posterior, "posterior")["mask"].dims == ("chain", "draw", "group", "feature")
-    assert group_of(posterior, "prior")["mask"].dims == ("chain", "draw", "group", "feature")
-
-
 def of_two_groups(groups):
     """Each row depends on the masks of the first two groups."""
 
@@ -315,85 +341,10 @@ def of_two_groups(groups):
     return program
 
 
-def test_masks_of_two_groups_of_a_row_are_weighed_together():
-    x, y = grouped(10)
-    masks = every_mask(6).reshape(-1, 2, 3)
-    mean = (x[:, :3] * masks.sum(1)[:, None]).sum(-1)
-    joint = norm.logpdf(y, mean, NOISE).sum(-1) + log_prior(masks).sum(-1)
-    rows = torch.tensor(x), torch.tensor(y)
-    expected = np.einsum("m,mjg->jg", softmax(joint), masks)
-    np.testing.assert_allclose(given_y(explain(of_two_groups(2), *rows)), expected, atol=1e-9)
-    evidence = log_marginal_likelihood(of_two_groups(2), *rows)
-    assert evidence.log == pytest.approx(logsumexp(joint), abs=1e-9)
-
-
 def test_many_groups_of_a_row_are_refused():
     x, y = grouped(10)
     with pytest.raises(ValueError, match=r"masks \['mask'\] of several groups.* 8\^9"):
         explain(of_two_groups(9), torch.tensor(x), torch.tensor(y))
-
-
-# Several at once
-
-
-def at_three_levels(x, y=None):
-    """Two entries each: of all rows, of groups given these, of rows given their group's."""
-    group = x[:, -1].long()
-    with mask_particles():
-        s = pyro.sample("of_all", coins(x, 2))
-        with pyro.plate("group", 2, dim=-1):
-            z = pyro.sample("mask", dist.Bernoulli(0.2 + 0.5 * s).to_event(1))
-        with pyro.plate("data", len(x), dim=-1):
-            own = z[..., group, :]
-            u = pyro.sample("of_row", dist.Bernoulli(0.3 + 0.4 * own).to_event(1))
-            mean = (x[:, :2] * (s + own + u) * SLOPES[:2]).sum(-1)
-            pyro.sample("y", dist.Normal(mean, NOISE), obs=y)
-
-
-def by_hand(x, y):
-    """log p(y), and the means of all three, one loop inside another."""
-    two = every_mask(2)
-    coin = lambda z, p: np.where(z, p, 1 - p).prod(-1)  # noqa: E731
-    total, of_all, of_groups, of_rows = 0.0, np.zeros(2), np.zeros((2, 2)), np.zeros((len(x), 2))
-    for s in two:
-        for z in itertools.product(two, repeat=2):
-            z = np.array(z)
-            own = z[x[:, 2].astype(int)]
-            joint = np.stack(
-                [
-                    coin(u, 0.3 + 0.4 * own)
-                    * norm.pdf(y, (x[:, :2] * (s + own + u) * SLOPES[:2].numpy()).sum(-1), NOISE)
-                    for u in two
-                ]
-            )
-            weight = coin(s, KEPT) * coin(z, 0.2 + 0.5 * s).prod() * joint.sum(0).prod()
-            total += weight
-            of_all += weight * s
-            of_groups += weight * z
-            of_rows += weight * (joint / joint.sum(0)).T @ two
-    return math.log(total), of_all / total, of_groups / total, of_rows / total
-
-
-def test_masks_of_all_rows_groups_and_rows_together():
-    x, y = grouped(7, groups=2)
-    x = x[:, [0, 1, 3]]
-    evidence, *expected = by_hand(x, y)
-    rows = torch.tensor(x), torch.tensor(y)
-    posterior = explain(at_three_levels, *rows, draws=4000)
-    assert log_marginal_likelihood(at_three_levels, *rows).log == pytest.approx(evidence, abs=1e-9)
-    drawn = group_of(posterior, "posterior")
-    plates = {"of_all": (), "mask": ("group",), "of_row": ("row",)}
-    for (site, plate), own in zip(plates.items(), expected, strict=True):
-        assert drawn[site].dims == ("chain", "draw", *plate, "feature")
-        name = "" if site == "of_all" else f"{site}_"
-        found = stats_of(posterior)[f"{name}selection_probability_given_y"].values[0]
-        np.testing.assert_allclose(found, own, atol=1e-9)
-        z = (drawn[site].values[0].mean(0) - own) / np.sqrt(own * (1 - own) / 4000)
-        assert abs(z).max() < 4.5
-    # Draws are joint: a group's entry goes with that of all rows.
-    both = (drawn["of_all"].values[0][:, 0] * drawn["mask"].values[0][:, 0, 0]).mean()
-    apart = drawn["of_all"].values[0][:, 0].mean() * drawn["mask"].values[0][:, 0, 0].mean()
-    assert both > 1.5 * apart
 
 
 # Too many to list
@@ -421,14 +372,16 @@ def test_more_masks_than_are_listed_are_weighed_and_judged():
 
 
 def test_several_plates_are_weighed_together():
-    x, y = grouped(5, groups=2)
-    x = x[:, [0, 1, 3]]
-    _, *expected = by_hand(x, y)
-    posterior = explain(at_three_levels, torch.tensor(x), torch.tensor(y), draws=100, proposals=300)
-    stats = stats_of(posterior)
-    for site, own in zip(["", "mask_", "of_row_"], expected, strict=True):
-        found = stats[f"{site}selection_probability_given_y"].values[0]
-        assert (abs(found - own) / np.sqrt(0.25 / float(stats["weight_ess"].max()))).max() < 4
+    program = posterior_program("all rows, groups and rows", 0)
+    reference = Reference(program)
+    stats = stats_of(explain(program, program.x, program.y, draws=100, proposals=300))
+    means = [v for name, v in stats.items() if name.endswith("selection_probability_given_y")]
+    assert len(means) == 3
+    for mean in means:
+        site = mean.attrs["site"]
+        exact = (reference.weights(True) @ reference.coordinates([site])[site]).numpy()
+        off = abs(mean.values.ravel() - exact)
+        assert (off / np.sqrt(0.25 / float(stats["weight_ess"].max()))).max() < 4
 
 
 def test_probabilities_of_labels_are_refused():
@@ -481,3 +434,311 @@ def test_plots_by_row_refuse_masks_that_rows_share(plot):
     x, y = data(6, 3)
     posterior = explain(collapsed, torch.tensor(x), torch.tensor(y), draws=4)
     refused("the mask 'mask' is not a row's", plot, posterior)
+
+
+# Masks, their means and evidence given y, over every mask there is.
+
+
+class Known(nn.Module):
+    """Three Bernoulli mask entries; hidden features are 0."""
+
+    def __init__(self):
+        super().__init__()
+        self.slope = nn.Parameter(torch.tensor([0.8, -0.5, 0.3], dtype=torch.float64))
+        self.weight = nn.Parameter(
+            torch.tensor([[1.5, -1.0], [-2.0, 0.4], [0.6, 1.2]], dtype=torch.float64)
+        )
+
+    def forward(self, x, y=None):
+        with pyro.plate("data", len(x), dim=-1), mask_particles():
+            mask = pyro.sample("mask", dist.Bernoulli(logits=self.slope * x).to_event(1))
+            with imputation_particles():
+                return observe("y", dist.Categorical(logits=(mask * x) @ self.weight), y)
+
+    def exact(self, x, y):
+        """All masks (8, 3), p(z | x, y) (8,), averaged over labels where y has probabilities, and
+        log p(y | x)."""
+        masks = torch.tensor(list(itertools.product((0.0, 1.0), repeat=3)), dtype=torch.float64)
+        prior = dist.Bernoulli(logits=self.slope * x).to_event(1).log_prob(masks).exp()
+        joint = (prior.unsqueeze(-1) * ((masks * x) @ self.weight).softmax(-1)).detach()
+        weight = y if y.dim() else nn.functional.one_hot(y, 2).double()
+        return masks, (weight * joint / joint.sum(0)).sum(-1), float(weight @ joint.sum(0).log())
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("y", [LABEL_PAIR, SOFT])
+@pytest.mark.parametrize("guided", [False, True])
+def test_means_and_evidence_are_exact(y, guided):
+    model = Known()
+    result = fitted(model, guides=[guide if guided else None])
+    posterior = explain(result, ROW_PAIR, y, draws=3, proposals=math.inf)
+    stats = group_of(posterior, "sample_stats")
+    for row in range(2):
+        masks, share, evidence = model.exact(ROW_PAIR[row], y[row])
+        found = stats["selection_probability_given_y"].values[0, row]
+        np.testing.assert_allclose(found, share @ masks, atol=1e-12)
+        assert stats["log_evidence"].values[0, row] == pytest.approx(evidence, abs=1e-12)
+    assert "weight_ess" not in stats and "weight_pareto_k" not in stats
+    assert "exact, from all 8 masks" in group_of(posterior, "posterior").attrs["draws"]
+
+
+def test_importance_weights_give_the_same_mean():
+    model = Known()
+    posterior = explain(fitted(model), copied(ROW_PAIR), copied(LABEL_PAIR), draws=500)
+    found = group_of(posterior, "sample_stats")["selection_probability_given_y"].values[0]
+    for row in range(2):
+        masks, share, _ = model.exact(ROW_PAIR[row], LABEL_PAIR[row])
+        by_copy = found[row * COPIES : (row + 1) * COPIES]
+        assert z_scores(by_copy, (share @ masks).numpy()).max() < limit(6)
+    k = group_of(posterior, "sample_stats")["weight_pareto_k"].values
+    assert k.shape == (1, 2 * COPIES) and (k < 0.7).all()
+
+
+class Subsets(nn.Module):
+    """One of a distribution's masks of a row; the response is another number than a label."""
+
+    def __init__(self, distribution):
+        super().__init__()
+        self.distribution = distribution
+
+    def forward(self, x, y=None):
+        with pyro.plate("data", len(x), dim=-1), mask_particles():
+            mask = pyro.sample("mask", self.distribution(x))
+            with imputation_particles():
+                return observe("y", dist.Normal((mask * x).sum(-1), 1.0), y)
+
+
+def bernoulli(x):
+    return dist.Bernoulli(logits=x).to_event(1)
+
+
+def gaussian():
+    predictor = Predictor(MLP(3, 2, (4,), seed=1), CategoricalLikelihood())
+    return LEX(BernoulliSelector(MLP(3, 3, (4,), seed=0)), GaussianImputer(), predictor)
+
+
+WIDE = torch.zeros(2, 13)
+
+
+@over(
+    (Subsets(bernoulli), WIDE, WIDE[:, 0], "8192 masks.*limit = 4096.*proposals=4"),
+    (gaussian(), *rows(4), r"\['x_imputed'\] are random.*imputations=K.*proposals=4"),
+    (
+        Subsets(lambda x: dist.Dirichlet(x.exp())),
+        WIDE[:, :3],
+        WIDE[:, 0],
+        "cannot list its masks",
+    ),
+)
+def test_masks_that_cannot_be_listed_are_refused(program, x, y, told):
+    refused(f"(?s)proposals=math.inf.*{told}", explain, program, x, y, proposals=math.inf)
+
+
+# The page "Priors on how much is kept": its programs, against sums over sixteen masks.
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "theory" / "priors_on_size.md"
+MASKS = np.array(list(itertools.product((0.0, 1.0), repeat=4)))
+
+
+@pytest.fixture(scope="module")
+def page():
+    """What the page's programs leave."""
+    names: dict = {"__name__": "page"}
+    for block in re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE):
+        exec(compile(block, PAGE.name, "exec"), names)
+    return names
+
+
+def posterior(page, of_size):
+    """E[z | y] under a prior of the masks that their size decides."""
+    x, y, slope = (page[name].numpy().astype(float) for name in ("x", "y", "slope"))
+    likelihood = [poisson.logpmf(y, np.exp((x * m * slope).sum(-1))).sum() for m in MASKS]
+    size = MASKS.sum(-1).astype(int)
+    return softmax(np.array(likelihood) + np.log([of_size(k) for k in size])) @ MASKS
+
+
+def of_rate(page):
+    return posterior(page, lambda k: page["RATE"] ** k * (1 - page["RATE"]) ** (4 - k))
+
+
+def test_a_size_prior_in_the_law(page):
+    sizes = page["sizes"].numpy()
+    expected = posterior(page, lambda k: sizes[k] / comb(4, k))
+    np.testing.assert_allclose(page["in_the_law"], expected, atol=1e-4)
+    # Negative control: another prior of sizes.
+    assert abs(expected - of_rate(page)).max() > 0.01
+
+
+def test_a_guide_is_near_the_posterior(page):
+    np.testing.assert_allclose(page["exact"], of_rate(page), atol=1e-4)
+    np.testing.assert_allclose(page["in_the_model"], page["exact"], atol=0.05)
+
+
+def test_a_guide_and_a_penalty_with_its_entropy_are_one(page):
+    np.testing.assert_allclose(page["as_a_penalty"], page["in_the_model"], atol=2e-3)
+
+
+def test_without_entropy_one_mask_is_left(page):
+    share = page["without_entropy"].numpy()
+    assert (np.minimum(share, 1 - share) < 0.1).all()
+    uncertain = page["as_a_penalty"].numpy()
+    assert np.minimum(uncertain, 1 - uncertain).max() > 0.1
+
+
+def test_a_rate_that_is_drawn_and_one_summed_out_agree(page):
+    expected = posterior(page, lambda k: betabinom.pmf(k, 4, 1, 3) / comb(4, k))
+    np.testing.assert_allclose(page["collapsed"], expected, atol=1e-4)
+    # Of 500 draws of the rate from 4,000 weighed ones; given it a probability has an sd below ½.
+    assert abs(page["hierarchical"].numpy() - expected).max() < 4 * 0.25 / np.sqrt(400)
+
+
+def test_a_law_that_does_not_read_x_is_named(page):
+    told = group_of(explain(page["by_rate"], page["x"], draws=2), "predictions").attrs["draws"]
+    assert "the law of 'mask' is one for all rows" in told
+
+
+@pytest.mark.parametrize("reads", [False, True])
+def test_so_is_one_of_rows_and_no_selector(reads):
+    def program(x, y=None):
+        with pyro.plate("data", len(x), dim=-1), mask_particles():
+            logits = x if reads else torch.zeros(2)
+            z = pyro.sample("mask", dist.Bernoulli(logits=logits).to_event(1))
+            pyro.sample("y", dist.Normal((x * z).sum(-1), 1.0), obs=y)
+
+    told = group_of(explain(program, torch.randn(3, 2), draws=2), "predictions").attrs["draws"]
+    assert ("is one for all rows" in told) == (not reads)
+
+
+# What is observed without y is given: masks given x, evidence, prior, responses and stores.
+
+
+X = torch.tensor([[0.1], [3.0], [-8.0], [1.2]]).double()
+Y = torch.tensor([0.0, 1.0, 0.3, -0.5]).double()
+VALUES = torch.tensor([[0.0], [1.0]]).double()
+DRAWS = 4000
+
+
+def program(x, y=None):
+    """A mask says that the measurement of x is sound; a price of masks is no part of it."""
+    with pyro.plate("data", len(x), dim=-1), mask_particles():
+        z = pyro.sample("mask", dist.Bernoulli(torch.full((1,), 0.8).double()).to_event(1))
+        spread = torch.where(z == 1, 1.0, 5.0).double()
+        pyro.sample("x", dist.Normal(0.0, spread).to_event(1), obs=x)
+        pyro.factor("field", 0.4 * z[..., 0])
+        penalty("price", 3.0 * z[..., 0])
+        pyro.sample("y", dist.Normal(z[..., 0], 1.0), obs=y)
+
+
+def imputing(x, y=None):
+    """The same, with a mean that differs between imputations."""
+    with pyro.plate("data", len(x), dim=-1), mask_particles():
+        z = pyro.sample("mask", dist.Bernoulli(torch.full((1,), 0.8).double()).to_event(1))
+        spread = torch.where(z == 1, 1.0, 5.0).double()
+        pyro.sample("x", dist.Normal(0.0, spread).to_event(1), obs=x)
+        pyro.factor("field", 0.4 * z[..., 0])
+        with imputation_particles():
+            t = pyro.sample("t", dist.Normal(torch.zeros(()).double(), 0.1))
+            pyro.sample("y", dist.Normal(z[..., 0] + t, 1.0), obs=y)
+
+
+LOG_PRIOR = torch.tensor([[math.log(0.2)], [math.log(0.8)]]).double()
+BEFORE = (
+    LOG_PRIOR
+    + 0.4 * VALUES
+    + dist.Normal(0.0, torch.tensor([[5.0], [1.0]]).double()).log_prob(X[:, 0])
+)
+LOG_Y = dist.Normal(VALUES, 1.0).log_prob(Y)
+GIVEN_X = BEFORE.softmax(0)[1].numpy()
+GIVEN_Y = (BEFORE + LOG_Y).softmax(0)[1].numpy()
+EVIDENCE = (BEFORE.log_softmax(0) + LOG_Y).logsumexp(0).numpy()
+
+
+def stats(found, name):
+    return group_of(found, "sample_stats")[name].values[0].ravel()
+
+
+def require_draws(values, chance):
+    error = np.sqrt(chance * (1 - chance) / DRAWS)
+    assert (abs(values.mean(0) - chance) <= 4 * error + 1e-9).all()
+
+
+def test_the_rule_is_no_small_matter():
+    assert abs(GIVEN_X - 0.8).max() > 0.5 and abs(GIVEN_X - GIVEN_Y).max() > 0.05
+
+
+@pytest.mark.parametrize("y", [None, Y], ids=["without y", "with y"])
+def test_masks_and_responses_given_x(y):
+    found = explain(program, X, y, draws=DRAWS, proposals=math.inf)
+    np.testing.assert_allclose(stats(found, "selection_probability"), GIVEN_X, atol=1e-6)
+    source = group_of(found, "sample_stats")["selection_probability"].attrs["source"]
+    assert source == "mean of p(z | x, field), over all masks"
+    table = selection_table(found)
+    np.testing.assert_allclose(table["selection_probability"], GIVEN_X.mean(), atol=1e-6)
+    drawn = group_of(found, "predictions")
+    require_draws(drawn["mask"].values[0, ..., 0], GIVEN_X)
+    # Responses are of those masks: their mean is E[z | x], their variance 1 + Var(z | x).
+    y_drawn = drawn["y"].values[0]
+    error = np.sqrt((1 + GIVEN_X * (1 - GIVEN_X)) / DRAWS)
+    assert (abs(y_drawn.mean(0) - GIVEN_X) < 4 * error).all()
+    if y is None:
+        return
+    np.testing.assert_allclose(stats(found, "selection_probability_given_y"), GIVEN_Y, atol=1e-6)
+    np.testing.assert_allclose(stats(found, "log_evidence"), EVIDENCE, atol=1e-5)
+    likelihood = group_of(found, "log_likelihood")["y"].values[0]
+    np.testing.assert_allclose(likelihood.mean(0), EVIDENCE, atol=1e-5)
+    require_draws(group_of(found, "posterior")["mask"].values[0, ..., 0], GIVEN_Y)
+    require_draws(group_of(found, "prior")["mask"].values[0, ..., 0], GIVEN_X)
+
+
+def test_by_proposals_it_is_the_same():
+    found = explain(program, X, Y, draws=DRAWS, proposals=8)
+    for name, wanted in (("", GIVEN_X), ("_given_y", GIVEN_Y)):
+        near = stats(found, "selection_probability" + name)
+        # Weighted proposals from the prior: the variance of a self-normalised mean.
+        assert (abs(near - wanted) < 0.02).all()
+    assert (abs(stats(found, "log_evidence") - EVIDENCE) < 0.05).all()
+
+
+def test_the_prior_is_given_it():
+    found = prior(program, X, draws=DRAWS)
+    drawn = group_of(found, "prior")["mask"].values[0, ..., 0]
+    require_draws(drawn, GIVEN_X)
+
+
+def test_predictions_are_given_it():
+    result = result_of(program, event_shape=(1,))
+    mean = predictive(result, X, masks=DRAWS)[0].numpy()
+    imputed = predictive(result_of(imputing, event_shape=(1,)), X, masks=DRAWS, imputations=3)
+    assert (abs(imputed[0].numpy() - mean) < 0.1).all()
+    # Of proposals from the prior, whose effective number is a fourth of DRAWS at least here.
+    assert (abs(mean - GIVEN_X) < 4 * np.sqrt(GIVEN_X * (1 - GIVEN_X) * 4 / DRAWS) + 1e-6).all()
+    score = predictive_log_likelihood(result, X, Y, masks=DRAWS)[0].numpy()
+    assert (abs(score - EVIDENCE) < 0.05).all()
+    assert (abs(score - (BEFORE + LOG_Y).logsumexp(0).numpy()) > 0.3).all(), "the control"
+
+
+def test_a_store_has_it(tmp_path):
+    options = {"draws": 5, "proposals": math.inf, "progress": False}
+    result = result_of(program, event_shape=(1,))
+    explain_to_zarr(result, (X, Y), tmp_path / "store", with_y=True, **options)
+    stored = open_posterior(tmp_path / "store")
+    np.testing.assert_allclose(stats(stored, "selection_probability"), GIVEN_X, atol=1e-6)
+    np.testing.assert_allclose(stats(stored, "selection_probability_given_y"), GIVEN_Y, atol=1e-6)
+    np.testing.assert_allclose(stats(stored, "log_evidence"), EVIDENCE, atol=1e-5)
+
+
+def test_no_draws_have_no_such_mean():
+    error = refused("observed without y", explain, program, X, draws=0)
+    assert "'x'" in str(error) or "field" in str(error)
+
+
+def test_a_factor_that_reads_y_is_refused_where_few_masks_show_it():
+    def of_y(x, y=None):
+        with pyro.plate("data", len(x), dim=-1), mask_particles():
+            z = pyro.sample("mask", dist.Bernoulli(torch.full((1,), 1e-3).double()).to_event(1))
+            pyro.factor("field", z[..., 0] * (1.0 if y is None else y))
+            pyro.sample("y", dist.Normal(z[..., 0], 1.0), obs=y)
+
+    for call in (explain, log_marginal_likelihood, feature_evidence):
+        assert "its density changes with y" in str(refused("'field'", call, of_y, X, Y))

@@ -50,8 +50,7 @@ def test_a_script_shows_and_saves_it_by_pyplot(backend):
 @pytest.mark.parametrize("backend", ["agg"], indirect=True)
 def test_a_loop_leaves_few_open(backend):
     other = plt.figure()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         figures = [plot_importance(random_posterior()) for _ in range(14)]
     assert len(plt.get_fignums()) == 11 and plt.fignum_exists(other.number)
     assert plt.gcf() is figures[-1]

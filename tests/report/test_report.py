@@ -24,6 +24,7 @@ from lexppl.systems.fit_plan import plan_for
 from lexppl.tabular.encoded_rows import judged_groups
 from lexppl.tabular.table_fit import fit_table
 from tests.cli.tables import explained, page_of, people
+from tests.refusals import refused
 
 ROWS, HELD_OUT = 160, 40
 SMALL = {"epochs": 3, "replicates": 2, "random_state": 0, "hide_missing": True}
@@ -140,26 +141,20 @@ def page_data(folder) -> dict:
 def test_what_has_no_report_is_refused_before_any_work():
     X, y = people(60).drop(columns="income"), people(60).income
     explainer = ExplainerClassifier("l2x", k=1, epochs=1, random_state=0).fit(X, y)
-    with pytest.raises(ValueError, match="of held-out rows: give X and y"):
-        Report(explainer)
-    with pytest.raises(ValueError, match="were not seen in fit"):
-        Report(explainer, X, ["other"] * 60)
-    with pytest.raises(TypeError, match="of a search, best_estimator_"):
-        Report(explainer.result_, X, y)
-    with pytest.raises(TypeError, match="drawn"):
-        Report(explainer, X, y, drawn=3)
+    refused("of held-out rows: give X and y", Report, explainer)
+    refused("were not seen in fit", Report, explainer, X, ["other"] * 60)
+    refused("of a search, best_estimator_", Report, explainer.result_, X, y, error=TypeError)
+    refused("drawn", Report, explainer, X, y, drawn=3, error=TypeError)
     for options, told in (
         ({"row": [60 + 60]}, "from 0 to 119, rows of the table"),
         ({"fdr": 1.5}, "fdr must be"),
         ({"draws": 1}, "draws must be"),
         ({"guarantee": 0.9}, "give it of a fit with penalty='auto'"),
     ):
-        with pytest.raises(ValueError, match=told):
-            Report(explainer, X, y, **options)
+        refused(told, Report, explainer, X, y, **options)
     weighted = ExplainerClassifier("l2x", k=1, epochs=1, random_state=0, class_weight="balanced")
     for other in (pickle.loads(pickle.dumps(explainer)), weighted.fit(X, y)):
-        with pytest.raises(ValueError, match="from a file, with weights or with model="):
-            Report(other, X, y)
+        refused("from a file, with weights or with model=", Report, other, X, y)
 
 
 def test_an_interrupted_section_is_left_out(tmp_path, monkeypatch):

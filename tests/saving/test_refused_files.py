@@ -18,6 +18,7 @@ from lexppl.saving import UnreadableFileError
 from lexppl.saving.files import refuse_sizes
 from lexppl.systems import lex
 from tests import test_configured
+from tests.refusals import over
 from tests.saving.changed import WEIGHTS, change_description, change_text, description_of
 
 MUTATIONS = 200
@@ -119,19 +120,16 @@ def test_a_description_fits_no_other_weights(saved, tmp_path):
     assert "checksum" in str(refusal(folder))
 
 
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        ("", "not JSON"),
-        ("[]", "bare value"),
-        ("[" * 100_000, "nested too deep"),
-        ('{"format": NaN}', "NaN"),
-        ('{"format": 6}', "no checksum"),
-        ('{"format": 4}', "wrote it in format 4"),
-        (None, "has no description"),
-    ],
+@over(
+    ("", "not JSON"),
+    ("[]", "bare value"),
+    ("[" * 100_000, "nested too deep"),
+    ('{"format": NaN}', "NaN"),
+    ('{"format": 6}', "no checksum"),
+    ('{"format": 4}', "wrote it in format 4"),
+    (None, "has no description"),
 )
-def test_what_is_no_description_is_refused(saved, tmp_path, content, words):
+def test_what_is_no_description_is_refused(content, words, saved, tmp_path):
     folder = tmp_path / "other"
     shutil.copytree(saved, folder)
     change_text(folder, content)

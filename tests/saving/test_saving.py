@@ -1,8 +1,6 @@
 """A saved and reloaded explainer is the same explainer."""
 
 import json
-import sys
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -98,59 +96,6 @@ def test_failed_saving_leaves_what_was_there(tmp_path, monkeypatch):
         refused("no space left", save, result, place, error=OSError)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     assert [path.name for path in tmp_path.iterdir()] == ["saved"]
-
-
-class KilledError(BaseException):
-    pass
-
-
-CALLS = {
-    "os": ("replace", "rename", "fsync", "open", "close", "unlink", "remove", "mkdir", "rmdir"),
-    "io": ("open",),
-}
-
-
-def killed_at(monkeypatch, moment):
-    """Each call of the system from number `moment` on fails, as where the process has ended."""
-    count = 0
-
-    def failing(call):
-        def called(*args, **options):
-            nonlocal count
-            count += 1
-            if count > moment:
-                raise KilledError
-            return call(*args, **options)
-
-        return called
-
-    for module, names in CALLS.items():
-        for name in names:
-            place = f"{module}.{name}"
-            monkeypatch.setattr(place, failing(getattr(sys.modules[module], name)))
-    return lambda: count
-
-
-def test_killed_at_any_call_there_is_the_old_explainer_or_the_new_one(tmp_path):
-    old, new = (fitted(model, rows(), seed=seed) for seed in (0, 1))
-    x, _ = rows()
-    means = [result.model.selector(x).mean for result in (old, new)]
-    assert not torch.equal(*means)
-    found = []
-    for moment in range(100):
-        folder = tmp_path / str(moment)
-        save(old, folder)
-        with pytest.MonkeyPatch.context() as patch:
-            calls = killed_at(patch, moment)
-            with suppress(KilledError):
-                save(new, folder)
-        again = load(folder).model.selector(x).mean
-        found.append([torch.equal(again, mean) for mean in means].index(True))
-        if calls() <= moment:
-            break
-    # The new one takes the place of the old once.
-    assert len(found) > 4 and found == sorted(found) and {*found} == {0, 1}
-    assert [path.name for path in folder.iterdir()] == ["weights.safetensors"]
 
 
 def test_not_an_explainer(tmp_path):

@@ -26,7 +26,7 @@ ESTIMATORS = [
 
 EXPECTED = {
     "check_sample_weight_equivalence_on_dense_data": (
-        "Whole weights are repeated rows in every sum (test_sample_weights), but rows are learned "
+        "Whole weights are repeated rows in every sum (test_tables), but rows are learned "
         "from in random batches with random masks, which differ where rows are repeated or in "
         "another order: the two fits are of the same law and not of the same bits."
     )

@@ -9,7 +9,7 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.model_selection import GridSearchCV
 
 from lexppl.tabular.given_model import box_of_table
-from tests.refusals import refused
+from tests.refusals import over, refused
 
 DRAW = np.random.default_rng(0)
 ROWS = 300
@@ -40,15 +40,12 @@ def outputs(model, table):
     return box.targets(x).numpy()
 
 
-@pytest.mark.parametrize(
-    ("names", "written"),
-    [
-        (["mean radius", "worst area"], None),
-        (["ä b", "c  d "], None),
-        (["a\tb", "x y"], None),
-        (["share (%)", "dose [mg]"], ["share____", "dose__mg_"]),
-        (['size "big"', "a,b:{c}"], ["size__big_", "a_b__c_"]),
-    ],
+@over(
+    (["mean radius", "worst area"], None),
+    (["ä b", "c  d "], None),
+    (["a\tb", "x y"], None),
+    (["share (%)", "dose [mg]"], ["share____", "dose__mg_"]),
+    (['size "big"', "a,b:{c}"], ["size__big_", "a_b__c_"]),
 )
 def test_lightgbms_names_are_those_of_the_table(names, written):
     table = pd.DataFrame(NUMBERS, columns=names)

@@ -13,7 +13,7 @@ from lexppl.models import Grouping
 from lexppl.systems.fit_plan import plan_for
 from lexppl.tabular.encoded_rows import EncodedRows
 from lexppl.tabular.predictors import fit_judge
-from tests.refusals import refused
+from tests.refusals import over, refused
 
 pytestmark = pytest.mark.usefixtures("three_folds")
 
@@ -70,17 +70,14 @@ def test_a_row_is_a_sum_of_steps_in_the_units_of_y(rows):
     assert 800.0 < steps.predicted < 1200.0 and set(steps.table.index) == set(x)
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"by": "row"}, "by must be 'group' or 'feature'"),
-        ({"groups": {"g": ["nobody"]}}, "'nobody', which the data does not have"),
-        ({"groups": {"g": ["a"], "h": ["a"]}}, "which is in the group 'g' too"),
-        ({"fdr": 2.0}, "fdr must be"),
-        ({"interaction": ("a", "z")}, "X has no column 'z'; its columns are 'a', "),
-    ],
+@over(
+    ({"by": "row"}, "by must be 'group' or 'feature'"),
+    ({"groups": {"g": ["nobody"]}}, "'nobody', which the data does not have"),
+    ({"groups": {"g": ["a"], "h": ["a"]}}, "which is in the group 'g' too"),
+    ({"fdr": 2.0}, "fdr must be"),
+    ({"interaction": ("a", "z")}, "X has no column 'z'; its columns are 'a', "),
 )
-def test_wrong_settings_are_refused(explainer, rows, settings, message):
+def test_wrong_settings_are_refused(settings, message, explainer, rows):
     refused(message, explainer.gains, rows[0][200:], rows[1][200:], **settings)
 
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import arviz
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 
@@ -28,6 +27,7 @@ from lexppl.models import ConstantImputer, Grouping, MarginalImputer, regime_tar
 from lexppl.report.results.scores import Judgement
 from lexppl.systems import METHODS, system_for
 from lexppl.tabular.predictors import settle_scale
+from tests.cli.tables import people as table_of_people
 
 SEED, EPOCHS, DRAWS = 3, 3, 5
 ROUNDING = {"atol": 1e-6, "rtol": 0.0}
@@ -38,17 +38,8 @@ NUMBERS, JOBS = ["age", "height"], ("clerk", "cook", "smith")
 
 @pytest.fixture(scope="module")
 def people():
-    draw = np.random.default_rng(0)
-    frame = pd.DataFrame(
-        {
-            "age": draw.normal(40.0, 12.0, 60),
-            "height": draw.exponential(9.0, 60),
-            "job": draw.choice(JOBS, 60),
-        }
-    )
-    frame["income"] = np.where((frame.age > 40) | (frame.job == "smith"), "high", "low")
-    frame["wage"] = 1000.0 + 20.0 * frame.age + draw.normal(0.0, 30.0, 60)
-    return frame
+    frame = table_of_people(60)
+    return frame.assign(wage=1000.0 + 20.0 * frame.age + frame["<b>shoe</b>"])
 
 
 def of_command_line(method, frame, target, folder, monkeypatch, *words):

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 import torch
 import xarray as xr
+from scipy.stats import gamma, kstest
 from sklearn.base import clone
 from sklearn.datasets import make_blobs, make_regression
 from sklearn.exceptions import NotFittedError
@@ -16,25 +17,49 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler
+from sklearn.utils import get_tags
+from sklearn.utils.class_weight import compute_sample_weight
 
-from lexppl import ExplainerClassifier, ExplainerRegressor, explain, fit
-from lexppl.arviz_compatibility import posterior_of
+import lexppl
+from lexppl import ExplainerClassifier, ExplainerRegressor, explain, fit, load, save
+from lexppl.arviz_compatibility import group_of, posterior_of
+from lexppl.choices.imputers import IMPUTERS
+from lexppl.choices.settings import Regime
+from lexppl.cli import main
 from lexppl.data.encoding import TargetColumn
+from lexppl.evaluation import predictive
 from lexppl.explanation import mask_means
+from lexppl.inference import entropy_unit
+from lexppl.inference.training.cross_fitting import CrossFitted
 from lexppl.models import (
     MLP,
     CategoricalLikelihood,
+    ConstantImputer,
     CopulaImputer,
+    GapImputer,
     MarginalImputer,
     NormalLikelihood,
     Predictor,
 )
-from lexppl.systems import lex
+from lexppl.models.imputers import imputer_of
+from lexppl.models.imputers.imputer import repeated_rows
+from lexppl.models.trees.tree_predictor import TreePredictor
+from lexppl.systems import METHODS, l2x, lex
 from lexppl.systems.fit_plan import plan_for
-from lexppl.tabular.estimator_mixins import seed_of
+from lexppl.tabular.encoded_rows import as_counts, with_class_weights
+from lexppl.tabular.estimator_mixins import kept_entries, seed_of
 from lexppl.tabular.estimators import in_response_units
 from lexppl.tabular.given_model import box_of_rows, outputs_of
-from tests.refusals import refused
+from lexppl.tabular.missing_values import IMPUTERS_OF_MISSING, METHODS_OF_MISSING, with_missing
+from lexppl.tabular.row_predictions import (
+    CommonRandomNumbers,
+    row_importances,
+    row_predictions,
+    standard_gamma,
+)
+from tests.cli.tables import people as table_of_people
+from tests.refusals import over, refused
+from tests.saving.changed import description_of
 from tests.tabular.small import small
 
 TINY = small(epochs=20, batch_size=50, learning_rate=5e-2)
@@ -225,14 +250,6 @@ def test_labels_of_a_given_classifier_are_labels_and_not_places():
     assert not told[:, 2].any()
 
 
-@pytest.mark.complete
-def test_a_given_regressor_is_explained():
-    x, y = make_regression(120, 3, random_state=0)
-    model = LinearRegression().fit(x, -y)
-    explainer = ExplainerRegressor("lex", k=3, model=model, **{**TINY, "epochs": 60}).fit(x, y)
-    assert explainer.score(x, -y) > 0.8
-
-
 def test_a_clone_forgets_a_model_and_says_so(blobs):
     x, y = blobs
     model = LogisticRegression().fit(x, y)
@@ -292,55 +309,52 @@ def test_random_state(blobs):
     assert torch.equal(torch.get_rng_state(), torch_state)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"method": "shap"}, "method must be one of .*'lex'.*it is 'shap'"),
-        ({"method": "real_x", "k": 2}, "real_x has no k: leave k=2 out"),
-        ({"method": "l2x", "penalty": 0.1}, "l2x has no penalty"),
-        ({"method": "lex", "k": 1, "penalty": 0.1}, "give either k=1"),
-        (
-            {"method": "l2x", "k": 5},
-            "k must be .* from 1 to 4, the number of mask entries; it is 5",
-        ),
-        ({"method": "l2x", "k": 0}, "k must be a whole number of at least 1; it is 0"),
-        ({"method": "l2x", "k": 1.5}, "k must be a whole number"),
-        ({"method": "lex", "penalty": -0.1}, "penalty must be a finite number of at least 0"),
-        ({"method": "xtab", "imputer": "marginal"}, "xtab has its own way to hide features"),
-        ({"imputer": "zeros"}, "imputer must be one of"),
-        ({"imputer": 0.0}, "imputer must be a name or a module"),
-        ({"groups": ["a", "b"]}, "groups must give each of the 4 columns"),
-        ({"hidden": 8}, "hidden must be a sequence of widths"),
-        ({"epochs": 0}, "epochs must be a whole number of at least 1"),
-        ({"batch_size": 2.5}, "batch_size must be a whole number"),
-        ({"learning_rate": 0.0}, "learning_rate must be a finite number above 0"),
-        ({"replicates": 0}, "replicates must be a whole number"),
-        ({"prediction_masks": 0}, "prediction_masks must be a whole number"),
-        ({"validation_fraction": 1.0}, "validation_fraction must be a share"),
-        ({"random_state": "seed"}, "seed"),
-        ({"model": 3}, "must be an nn.Module, a classifier with predict_proba.*it is int"),
-        ({"model": LinearRegression().fit([[1.0]], [1.0])}, "responses, which have no classes"),
-        ({"model": torch.nn.Linear(4, 3)}, r"model_output='logits'.*CategoricalLikelihood"),
-        (
-            {"model": torch.nn.Linear(4, 3), "model_output": "odds"},
-            "output must be one of .'logits'.*is 'odds'",
-        ),
-        (
-            {"model": LogisticRegression().fit([[0.0] * 4] * 2, [0, 1]), "model_output": "logits"},
-            "LogisticRegression has a likelihood, or is called by predict_proba",
-        ),
-        ({"model": torch.nn.Linear(3, 3), "model_output": "logits"}, r"Linear fails.*\(120, 4\)"),
-        ({"model": torch.nn.Linear(4, 2), "model_output": "logits"}, r"the shape is \(120, 2\)"),
-        ({"model": torch.nn.Linear(4, 3), "model_output": "probabilities"}, "must give probabil"),
-        (
-            {"model": Predictor(MLP(4, 1, (2,)), NormalLikelihood())},
-            "responses, which have no classes",
-        ),
-        (
-            {"model": LogisticRegression().fit([[0.0] * 4] * 2, [0, 7])},
-            r"must have labels among .*; it has \['0', '7'\]",
-        ),
-    ],
+@over(
+    ({"method": "shap"}, "method must be one of .*'lex'.*it is 'shap'"),
+    ({"method": "real_x", "k": 2}, "real_x has no k: leave k=2 out"),
+    ({"method": "l2x", "penalty": 0.1}, "l2x has no penalty"),
+    ({"method": "lex", "k": 1, "penalty": 0.1}, "give either k=1"),
+    (
+        {"method": "l2x", "k": 5},
+        "k must be .* from 1 to 4, the number of mask entries; it is 5",
+    ),
+    ({"method": "l2x", "k": 0}, "k must be a whole number of at least 1; it is 0"),
+    ({"method": "l2x", "k": 1.5}, "k must be a whole number"),
+    ({"method": "lex", "penalty": -0.1}, "penalty must be a finite number of at least 0"),
+    ({"method": "xtab", "imputer": "marginal"}, "xtab has its own way to hide features"),
+    ({"imputer": "zeros"}, "imputer must be one of"),
+    ({"imputer": 0.0}, "imputer must be a name or a module"),
+    ({"groups": ["a", "b"]}, "groups must give each of the 4 columns"),
+    ({"hidden": 8}, "hidden must be a sequence of widths"),
+    ({"epochs": 0}, "epochs must be a whole number of at least 1"),
+    ({"batch_size": 2.5}, "batch_size must be a whole number"),
+    ({"learning_rate": 0.0}, "learning_rate must be a finite number above 0"),
+    ({"replicates": 0}, "replicates must be a whole number"),
+    ({"prediction_masks": 0}, "prediction_masks must be a whole number"),
+    ({"validation_fraction": 1.0}, "validation_fraction must be a share"),
+    ({"random_state": "seed"}, "seed"),
+    ({"model": 3}, "must be an nn.Module, a classifier with predict_proba.*it is int"),
+    ({"model": LinearRegression().fit([[1.0]], [1.0])}, "responses, which have no classes"),
+    ({"model": torch.nn.Linear(4, 3)}, r"model_output='logits'.*CategoricalLikelihood"),
+    (
+        {"model": torch.nn.Linear(4, 3), "model_output": "odds"},
+        "output must be one of .'logits'.*is 'odds'",
+    ),
+    (
+        {"model": LogisticRegression().fit([[0.0] * 4] * 2, [0, 1]), "model_output": "logits"},
+        "LogisticRegression has a likelihood, or is called by predict_proba",
+    ),
+    ({"model": torch.nn.Linear(3, 3), "model_output": "logits"}, r"Linear fails.*\(120, 4\)"),
+    ({"model": torch.nn.Linear(4, 2), "model_output": "logits"}, r"the shape is \(120, 2\)"),
+    ({"model": torch.nn.Linear(4, 3), "model_output": "probabilities"}, "must give probabil"),
+    (
+        {"model": Predictor(MLP(4, 1, (2,)), NormalLikelihood())},
+        "responses, which have no classes",
+    ),
+    (
+        {"model": LogisticRegression().fit([[0.0] * 4] * 2, [0, 7])},
+        r"must have labels among .*; it has \['0', '7'\]",
+    ),
 )
 def test_bad_arguments_are_refused_by_name(options, message, blobs):
     with pytest.raises((ValueError, TypeError), match=message):
@@ -410,3 +424,487 @@ def test_rare_levels_are_pooled_and_unseen_ones_go_with_them(people):
     with pytest.raises(ValueError, match="'smokes' has level 'often', not seen in fit"):
         explainer.predict(frame[:1].assign(smokes="often"))
     refused("rare must be a whole number of at least 1", classifier("lex", rare=0).fit, few, y)
+
+
+# The estimators as selectors of columns.
+
+
+QUICK = small(method="lex", epochs=40, batch_size=50, learning_rate=3e-2)
+
+
+@pytest.fixture(scope="module")
+def rows():
+    x = pd.DataFrame(np.random.default_rng(0).normal(size=(200, 4)), columns=list("abcd"))
+    return x, (x["c"] > 0).astype(int)
+
+
+@over(
+    ([1.0, 0.0, 1.0], [1, 0, 1]),
+    ([0.4, 0.4, 0.4], [1, 1, 1]),
+    ([0.01, 0.5, 0.02], [0, 1, 0]),
+    ([0.0, 0.0], [1, 0]),
+    # Attributions have no scale.
+    ([300.0, 280.0, 5.0], [1, 1, 0]),
+)
+def test_as_many_as_matter(sizes, kept):
+    assert kept_entries(np.array(sizes)).tolist() == [bool(one) for one in kept]
+
+
+@pytest.mark.complete
+def test_columns_that_decide_are_kept_by_name(rows):
+    x, y = rows
+    explainer = ExplainerClassifier(k=1, **QUICK).set_output(transform="pandas")
+    kept = explainer.fit_transform(x, y)
+    pd.testing.assert_frame_equal(kept, x[["c"]])
+    assert list(explainer.get_feature_names_out()) == ["c"]
+    assert explainer.get_support(indices=True).tolist() == [2]
+    back = explainer.inverse_transform(kept)
+    assert back.shape == (200, 4) and not np.any(back[:, [0, 1, 3]])
+    explainer.set_output(transform="default")
+    assert isinstance(explainer.transform(x), np.ndarray)
+    pipeline = make_pipeline(ExplainerClassifier(k=1, **QUICK), LogisticRegression()).fit(x, y)
+    assert pipeline[-1].n_features_in_ == 1 and pipeline.score(x, y) > 0.95
+
+
+def test_a_threshold_is_of_importances(rows):
+    x, y = rows
+    explainer = ExplainerClassifier(k=1, **QUICK).fit(x, y)
+    assert explainer.set_params(threshold=0.0).transform(x).shape[1] == 4
+    assert explainer.set_params(threshold=0.5).transform(x).shape[1] == 1
+    with pytest.warns(UserWarning, match="No features were selected"):
+        assert explainer.set_params(threshold=1.5).transform(x).shape[1] == 0
+    refused("threshold must be", ExplainerClassifier(threshold=float("nan")).fit, x, y)
+
+
+# Estimators on rows of which some values are missing.
+
+
+HIDING = small(epochs=25, learning_rate=1e-2, hidden=(16,), prediction_masks=20, hide_missing=True)
+
+
+@pytest.fixture(scope="module")
+def table():
+    """The label follows a; a fifth of a and of the levels are missing, whatever they are."""
+    draw = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {
+            "a": draw.normal(size=400),
+            "b": draw.normal(size=400),
+            "job": draw.choice(["u", "v"], 400),
+        }
+    )
+    y = (frame.a > 0).astype(int).to_numpy()
+    frame.loc[draw.random(400) < 0.2, "a"] = None
+    frame.loc[draw.random(400) < 0.2, "job"] = None
+    return frame, y
+
+
+@pytest.mark.complete(but=1)
+@pytest.mark.parametrize("method", METHODS_OF_MISSING)
+def test_what_is_missing_is_never_kept_and_predicted_without(method, table):
+    frame, y = table
+    explainer = ExplainerClassifier(method, **HIDING).fit(frame, y)
+    missing = frame.a.isna().to_numpy()
+    kept = explainer.importances(frame)
+    assert kept[missing, 0].max() == 0.0 and kept[~missing, 0].mean() > 0.5
+    assert kept[frame.job.isna(), 2].max() == 0.0
+    likelihood = np.log(explainer.predict_proba(frame)[np.arange(400), y])
+    assert likelihood[~missing].mean() > -0.35
+    # Without a nothing is known of the label: a coin's toss, not a claim.
+    assert likelihood[missing].mean() == pytest.approx(-np.log(2), abs=0.1)
+    # The same rows alone, and with another stand-in for what is not there.
+    alone = explainer.predict_proba(frame[5:9])
+    np.testing.assert_allclose(alone, explainer.predict_proba(frame)[5:9], atol=1e-9)
+
+
+@pytest.mark.complete
+def test_the_indicator_is_an_entry_that_may_be_kept(table):
+    frame, _ = table
+    # Here absence is all that tells.
+    y = frame.a.isna().astype(int).to_numpy()
+    without = ExplainerClassifier(**HIDING).fit(frame, y)
+    beside = ExplainerClassifier(**HIDING, missing_indicator=True).fit(frame, y)
+    names = list(beside.result_.entry_names)
+    assert names == ["a", "a is missing", "b", "job", "job is missing"]
+    assert beside.feature_importances_[1] > 0.9
+    assert beside.score(frame, y) == 1.0
+    assert without.score(frame, y) == pytest.approx(1 - y.mean(), abs=0.02)
+    assert len(beside.get_support()) == 3
+
+
+@pytest.mark.complete
+def test_trees_k_and_responses(table):
+    frame, y = table
+    trees = ExplainerClassifier(**HIDING, predictor="trees").fit(frame, y)
+    assert trees.score(frame, y) > 0.85
+    fixed = ExplainerClassifier(k=2, **HIDING).fit(frame, y)
+    both = frame.a.isna() & frame.job.isna()
+    kept = fixed.importances(frame)
+    there = frame.notna().sum(1).to_numpy()
+    np.testing.assert_allclose(kept.sum(1), np.minimum(2, there), atol=1e-6)
+    assert both.any() and kept[both][:, [0, 2]].max() == 0.0
+    response = ExplainerRegressor(**HIDING).fit(frame, frame.b * 3.0 + 1.0)
+    assert response.score(frame, frame.b * 3.0 + 1.0) > 0.8
+    posterior = fixed.explain(frame[:9], y[:9], draws=4)
+    masks = posterior["posterior"]["mask"].values
+    assert not masks[..., frame.a[:9].isna().to_numpy(), 0].any()
+
+
+def test_arrays_with_nan(table):
+    frame, y = table
+    array = frame[["a", "b"]].to_numpy()
+    explainer = ExplainerClassifier(**HIDING).fit(array, y)
+    assert get_tags(explainer).input_tags.allow_nan
+    assert not get_tags(ExplainerClassifier()).input_tags.allow_nan
+    assert explainer.importances(array)[np.isnan(array[:, 0]), 0].max() == 0.0
+    refused("columns that had none in fit: 'x1'", explainer.predict, np.array([[0.0, np.nan]]))
+    refused("contains infinity", explainer.predict, np.array([[np.inf, 0.0]]))
+    refused("NaN", ExplainerClassifier(**{**HIDING, "hide_missing": False}).fit, array, y)
+    for given in (frame, frame[["a", "b"]]):
+        with pytest.raises(ValueError, match=r"Input X contains NaN.*or give hide_missing=True"):
+            ExplainerClassifier(**{**HIDING, "hide_missing": False}).fit(given, y)
+    with pytest.raises(ValueError, match="missing_indicator=True is for hide_missing=True"):
+        ExplainerClassifier(missing_indicator=True).fit(array, y)
+
+
+def test_a_group_is_hidden_where_all_of_it_is_missing(table):
+    frame, y = table
+    explainer = ExplainerClassifier(groups=["g", "h", "g"], **HIDING).fit(frame, y)
+    kept = explainer.importances(frame)
+    assert list(explainer.result_.entry_names) == ["g", "h"]
+    every = (frame.a.isna() & frame.job.isna()).to_numpy()
+    assert kept[every, 0].max() == 0.0 and kept[frame.a.isna() & ~every, 0].mean() > 0.3
+
+
+def test_a_saved_explainer_reads_what_is_missing(table, tmp_path):
+    frame, y = table
+    explainer = ExplainerClassifier(**{**HIDING, "epochs": 2}).fit(frame, y)
+    save(explainer.result_, tmp_path)
+    loaded = load(tmp_path)
+    x = explainer.encoding_.encode(frame)
+    with torch.no_grad():
+        first, second = (r.models[0].selector(x).mean for r in (explainer.result_, loaded))
+    assert torch.equal(first, second)
+    assert isinstance(loaded.models[0].imputer.imputer, MarginalImputer)
+
+
+def test_the_marginal_pool_has_values_that_were_there_alone(table):
+    frame, y = table
+    explainer = ExplainerClassifier(**{**HIDING, "epochs": 1}).fit(frame, y)
+    pool = explainer.result_.models[0].imputer.imputer.reference
+    column = explainer.encoding_.columns[0]
+    known = torch.tensor(((frame.a.dropna() - column.mean) / column.scale).to_numpy()).float()
+    assert bool(torch.isin(pool[:, 0], known).all())
+    assert bool((pool[:, 2:].sum(1) == 1).all())
+
+
+def test_what_has_no_form_is_refused_by_name(table):
+    frame, y = table
+    refused = sorted(set(METHODS) - set(METHODS_OF_MISSING))
+    assert len(refused) > 5
+    for method in refused:
+        with pytest.raises(ValueError, match=f"{method} has no form for missing values"):
+            ExplainerClassifier(method, **HIDING).fit(frame, y)
+    for imputer in ("conditional-gaussian", "mixture-means"):
+        assert imputer not in IMPUTERS_OF_MISSING
+        with pytest.raises(ValueError, match=f"{imputer}.*is fitted on whole rows"):
+            ExplainerClassifier(imputer=imputer, **HIDING).fit(frame, y)
+    own = ExplainerClassifier(imputer=ConstantImputer(), **{**HIDING, "epochs": 1}).fit(frame, y)
+    assert isinstance(own.result_.models[0].imputer.imputer, ConstantImputer)
+    with pytest.raises(TypeError, match=r"missing values are known to masks of.*MaxConcrete"):
+        program = with_missing(l2x(2, classes=2, k=1, hidden=(4,)), [-1, 2, 2]).program()
+        program.selector(torch.zeros(1, 3))
+
+
+# Weights of rows and of classes at the estimators.
+
+
+FIVE_EPOCHS = small(epochs=5, batch_size=30, learning_rate=2e-2)
+
+
+@pytest.fixture(scope="module")
+def weighted_rows():
+    draw = np.random.default_rng(0)
+    x = draw.normal(size=(60, 3))
+    y = np.where(x[:, 0] + 0.3 * draw.normal(size=60) > 0.5, "yes", "no")
+    return x, y, draw.integers(0, 4, 60)
+
+
+@pytest.mark.parametrize("kind", [ExplainerClassifier, ExplainerRegressor])
+def test_rows_of_weight_zero_are_not_there(kind, weighted_rows):
+    x, y, weights = weighted_rows
+    y = y if kind is ExplainerClassifier else x[:, 0]
+    whole = (weights > 0).astype(float)
+    weighted = kind(**FIVE_EPOCHS).fit(x, y, sample_weight=whole)
+    without = kind(**FIVE_EPOCHS).fit(x[weights > 0], y[weights > 0])
+    np.testing.assert_array_equal(weighted.predict(x), without.predict(x))
+    np.testing.assert_array_equal(weighted.importances(x), without.importances(x))
+    assert len(weighted.result_.history) == FIVE_EPOCHS["epochs"]
+
+
+@pytest.mark.parametrize("kind", [ExplainerClassifier, ExplainerRegressor])
+def test_whole_weights_are_repeated_rows_in_all_that_is_computed_once(kind, weighted_rows):
+    """What is left are the batches: all rows in one, and the masks' draws, of k = G entries."""
+    x, y, weights = weighted_rows
+    y = y if kind is ExplainerClassifier else x[:, 0] ** 2
+    settings = {
+        **FIVE_EPOCHS,
+        "k": 3,
+        "folds": 1,
+        "imputer": "constant",
+        "validation_fraction": None,
+    }
+    settings |= {"predictor_hidden": ()}
+    weighted = kind(**{**settings, "batch_size": 60}).fit(x, y, sample_weight=weights)
+    several = kind(**{**settings, "batch_size": 400}).fit(x.repeat(weights, 0), y.repeat(weights))
+    plain = kind(**{**settings, "batch_size": 60}).fit(x, y)
+    for one, other in zip(weighted.encoding_.columns, several.encoding_.columns, strict=True):
+        assert one.mean == pytest.approx(other.mean) and one.scale == pytest.approx(other.scale)
+    assert weighted.encoding_.target.mean == pytest.approx(several.encoding_.target.mean)
+    told = "predict_proba" if kind is ExplainerClassifier else "predict"
+    predicted = [getattr(e, told)(x) for e in (weighted, several, plain)]
+    np.testing.assert_allclose(predicted[0], predicted[1], rtol=1e-4, atol=1e-6)
+    assert np.abs(predicted[2] - predicted[1]).max() > 1e-3
+    np.testing.assert_allclose(
+        weighted.feature_importances_, several.feature_importances_, rtol=1e-5
+    )
+
+
+def test_the_base_rate_s_entropy_and_the_imputer_are_by_weight(weighted_rows):
+    x, y, weights = weighted_rows
+    labels = torch.tensor((y == "yes").astype(int))
+    times = torch.tensor(weights)
+    assert entropy_unit(labels, 2, times) == pytest.approx(
+        entropy_unit(labels.repeat_interleave(times), 2)
+    )
+    shares = torch.nn.functional.one_hot(labels).double()
+    assert entropy_unit(shares, weights=times) == pytest.approx(entropy_unit(labels, 2, times))
+    drawn = repeated_rows(torch.tensor(x), times, seed=0)
+    assert torch.equal(drawn, torch.tensor(x).repeat_interleave(times, 0))
+    # In proportion, where they are not whole.
+    fine = repeated_rows(torch.arange(60.0)[:, None], times * 0.1, seed=0)
+    counts = torch.bincount(fine[:, 0].long(), minlength=60)
+    assert len(fine) == 5000
+    assert float((counts - 5000 * times / times.sum()).abs().max()) <= 1.0
+    marginal = imputer_of("marginal", fine, seed=0)
+    assert float(marginal.reference.mean()) == pytest.approx(
+        float((times * torch.arange(60)).sum() / times.sum()), abs=0.1
+    )
+    penalty = ExplainerClassifier(**{**FIVE_EPOCHS, "epochs": 1, "validation_fraction": None})
+    rare = np.where(y == "yes", 1.0, 500.0)
+    units = [penalty.fit(x, y, w).penalty_ for w in (None, rare)]
+    assert units[1] < 0.2 * units[0]
+
+
+def test_rows_of_next_to_no_weight_say_nothing_in_training_or_validation(weighted_rows):
+    """Weights that are not whole count by their ratios."""
+    x, y, _ = weighted_rows
+    faint = np.arange(60) % 2 == 0
+    moved = np.where(faint[:, None], x + 3.0, x)
+    weights = np.where(faint, 1e-9, 1.0)
+    for of_rows, alike in ((weights, True), (None, False)):
+        auto = {**FIVE_EPOCHS, "penalty": "auto"}
+        fits = [ExplainerClassifier(**auto).fit(rows, y, of_rows) for rows in (x, moved)]
+        courses = [fitted.penalty_path_["log_likelihood"] for fitted in fits]
+        assert [len(course) for course in courses] == [8, 8]
+        assert np.isfinite(courses).all() and np.allclose(*courses, rtol=1e-4) == alike
+        told = [fitted.predict_proba(x[~faint]) for fitted in fits]
+        assert np.allclose(*told, rtol=1e-3) == alike
+
+
+def test_class_weights_are_scikit_learn_s(weighted_rows):
+    x, y, weights = weighted_rows
+    classes, labels = np.unique(y, return_inverse=True)
+    for given in ("balanced", {"yes": 3.0}):
+        np.testing.assert_allclose(
+            with_class_weights(given, classes, labels, None), compute_sample_weight(given, y)
+        )
+    several = compute_sample_weight("balanced", y.repeat(weights))
+    of_rows = with_class_weights("balanced", classes, labels, weights.astype(float))
+    np.testing.assert_allclose(of_rows.sum(), several.sum())
+    there = weights > 0
+    np.testing.assert_allclose((of_rows[there] / weights[there]).repeat(weights[there]), several)
+    by_class = ExplainerClassifier(**FIVE_EPOCHS, class_weight="balanced").fit(x, y)
+    by_row = ExplainerClassifier(**FIVE_EPOCHS).fit(x, y, compute_sample_weight("balanced", y))
+    np.testing.assert_array_equal(by_class.predict_proba(x), by_row.predict_proba(x))
+
+
+def test_replicates_and_trees_take_them(weighted_rows):
+    x, y, weights = weighted_rows
+    drawn = ExplainerClassifier(**FIVE_EPOCHS, replicates=2).fit(x, y, weights)
+    assert (drawn.result_.replicates, drawn.result_.row_weights) == (2, "given")
+    chosen = ExplainerClassifier(**{**FIVE_EPOCHS, "epochs": 2}, predictor="auto").fit(
+        x, y, weights
+    )
+    assert chosen.predictor_kind_ in ("network", "trees")
+
+
+@over(
+    ({}, np.ones(3), r"shape == \(3,\), expected \(60,\)"),
+    ({}, np.ones((60, 1)), "must be 1D array"),
+    ({}, -np.ones(60), "Negative values"),
+    ({}, np.full(60, np.nan), "sample_weight contains NaN"),
+    ({}, np.zeros(60), "at least one non-zero|above 0 for two rows"),
+    ({}, ["heavy"] * 60, "could not convert string to float"),
+    ({"class_weight": "equal"}, None, "class_weight must be 'balanced', a mapping"),
+    ({"class_weight": 3.0}, None, "class_weight must be 'balanced', a mapping.*is float"),
+    ({"class_weight": {"maybe": 2.0}}, None, "not in class_weight"),
+    ({"class_weight": {"yes": -1.0}}, None, "class_weight must be finite"),
+)
+def test_bad_weights_are_refused(settings, weights, message, weighted_rows):
+    x, y, _ = weighted_rows
+    with pytest.raises((ValueError, TypeError), match=message):
+        ExplainerClassifier(**FIVE_EPOCHS, **settings).fit(x, y, weights)
+
+
+def test_weights_of_one_are_none():
+    assert as_counts(np.ones(3)) is None and as_counts(None) is None
+    assert as_counts(np.array([3.0, 1.0])).tolist() == [3.0, 1.0]
+
+
+# Trees or a network at every door: named, and refused where they cannot be.
+
+
+TWO_EPOCHS = {"epochs": 2, "random_state": 0}
+
+
+@pytest.fixture(scope="module")
+def earners() -> pd.DataFrame:
+    frame = table_of_people(150)
+    return frame.assign(wage=1000.0 + 200.0 * (frame.age > 40) + 0.1 * frame.height)
+
+
+def test_the_estimators_take_trees(earners: pd.DataFrame) -> None:
+    x = earners[["age", "job", "height"]]
+    labels = ExplainerClassifier(predictor="trees", **TWO_EPOCHS).fit(x, earners.income)
+    model = labels.result_.model
+    assert isinstance(model.imputer, GapImputer)
+    assert isinstance(model.predictor, CrossFitted)
+    assert isinstance(model.predictor.predictors[0], TreePredictor)
+    assert labels.predictor_kind_ == "trees"
+    assert labels.score(x, earners.income) > 0.75
+    response = ExplainerRegressor(predictor="trees", **TWO_EPOCHS).fit(x, earners.wage)
+    assert response.score(x, earners.wage) > 0.3
+    posterior = response.explain(x.head(4), earners.wage.head(4), draws=5)
+    assert np.isfinite(group_of(posterior, "log_likelihood").to_array()).all()
+
+
+def test_what_cannot_be_is_refused() -> None:
+    refused("one of", plan_for, 100, 3, predictor="forest")
+    refused("leave one of the two out", plan_for, 100, 3, predictor="trees", imputer="constant")
+    refused("regime", plan_for, 100, 3, predictor="auto", regime=Regime.FIXED_IN_SITU)
+
+
+@pytest.mark.complete
+def test_the_command_line_names_it(earners: pd.DataFrame, tmp_path, capsys) -> None:
+    earners.drop(columns="wage").to_csv(tmp_path / "people.csv", index=False)
+    words = ["explain", str(tmp_path / "people.csv"), "--out", str(tmp_path / "r"), "--quiet"]
+    words += ["--epochs", "2", "--replicates", "2", "--draws", "4", "--predictor", "trees"]
+    assert main(words) == 0
+    assert "predictor: boosted trees" in capsys.readouterr().out
+    page = (tmp_path / "r" / "report.html").read_text(encoding="utf-8")
+    assert "nothing: they are missing" in page
+    again = lexppl.load(tmp_path / "r" / "explainer")
+    assert isinstance(again.model.predictor.predictors[0], TreePredictor)
+    described = description_of(tmp_path / "r" / "explainer")
+    assert described["model"]["config"]["predictor"]["part"] == "CrossFitted"
+
+
+# Predictions of a row: exact distributions of the shared random numbers, and the same row by row.
+#
+# Each z-test fails by chance with probability below 1e-5 (|z| > 4.5 of a normal).
+
+
+Z = 4.5
+DRAWS = 40_000
+X, Y = make_blobs(60, n_features=3, centers=3, random_state=0)
+FOUR_WIDE = {"epochs": 2, "hidden": (4,), "predictor_hidden": (4,), "prediction_masks": 8}
+
+
+def under_vmap(draw, *parameters):
+    def one(*row):
+        with CommonRandomNumbers():
+            return draw(*row)
+
+    torch.manual_seed(0)
+    return torch.func.vmap(one, randomness="same")(*parameters)
+
+
+def test_bernoulli_and_categorical_have_their_law():
+    p = torch.tensor([[0.1, 0.9], [0.6, 0.4]], dtype=torch.float64)
+    on = under_vmap(lambda q: torch.bernoulli(q.expand(DRAWS, 2)), p)
+    z = (on.mean(1) - p) / (p * (1 - p) / DRAWS).sqrt()
+    assert z.abs().max() < Z
+    q = torch.tensor([[0.2, 0.5, 0.3], [0.7, 0.0, 0.3]], dtype=torch.float64)
+    drawn = under_vmap(lambda w: torch.multinomial(3.0 * w, DRAWS, True), q)
+    share = torch.stack([(drawn == c).double().mean(1) for c in range(3)], 1)
+    z = (share - q) / (q * (1 - q) / DRAWS).sqrt().clamp(min=1e-12)
+    assert z.abs().max() < Z
+
+
+@pytest.mark.parametrize("alpha", [0.3, 1.0, 7.0])
+def test_gamma_has_its_law(alpha):
+    torch.manual_seed(1)
+    drawn = standard_gamma(torch.full((5000,), alpha, dtype=torch.float64)).numpy()
+    assert kstest(drawn, gamma(alpha).cdf).pvalue > 1e-5
+    assert kstest(drawn, gamma(1.1 * alpha).cdf).pvalue < 1e-5
+
+
+def test_normal_has_its_law():
+    mean, sd = torch.tensor([1.0, -2.0]), torch.tensor([0.5, 3.0])
+    drawn = under_vmap(lambda m, s: torch.normal(m.expand(DRAWS), s.expand(DRAWS)), mean, sd)
+    assert ((drawn.mean(1) - mean) / (sd / DRAWS**0.5)).abs().max() < Z
+    assert ((drawn.std(1) - sd) / (sd / (2 * DRAWS) ** 0.5)).abs().max() < Z
+
+
+@pytest.fixture(scope="module")
+def small_fit():
+    x = torch.randn(80, 3, generator=torch.Generator().manual_seed(0))
+    model = lex(3, classes=2, k=1, hidden=(4,), predictor_hidden=(4,))
+    data = (x, (x[:, 0] > 0).long())
+    return fit(model, data, epochs=3, replicates=2, progress=False), x.double()
+
+
+def test_prediction_is_the_mean_over_masks_and_replicates(small_fit):
+    """Hoeffding's bound on the spread of what lies in [0, 1] makes the z-score a safe one."""
+    result, x = small_fit
+    told = torch.stack([row_predictions(result, x[:6], 2000, seed) for seed in range(12)]).mean(0)
+    other = predictive(result, x[:6].float(), masks=40_000, seed=99).mean(0).double()
+    spread = (0.25 / 24_000 + 0.25 / 40_000) ** 0.5
+    assert (told - other).abs().max() < Z * spread
+    assert (told - other.flip(0)).abs().max() > Z * spread
+
+
+def test_importance_is_the_laws_mean(small_fit):
+    result, x = small_fit
+    exact = torch.stack([m.selector(x[:5].float()).mean for m in result.models]).mean(0)
+    exact = exact.reshape(-1, 5, 3).mean(0).double()
+    torch.testing.assert_close(row_importances(result, x[:5], 1, 0), exact, atol=1e-6, rtol=0.0)
+
+
+@pytest.mark.complete(but=5)
+@pytest.mark.parametrize("method", METHODS)
+def test_a_row_alone_is_predicted_as_among_others(method):
+    explainer = ExplainerClassifier(method, random_state=0, **FOUR_WIDE).fit(X, Y)
+    p = explainer.predict_proba(X)
+    assert p.shape == (60, 3) and np.allclose(p.sum(1), 1.0)
+    np.testing.assert_allclose(explainer.predict_proba(X[7:8]), p[7:8], atol=1e-10)
+    np.testing.assert_allclose(explainer.predict_proba(X[::-1]), p[::-1], atol=1e-10)
+    z = explainer.importances(X)
+    assert z.shape == (60, 3)
+    np.testing.assert_allclose(explainer.importances(X[::-1]), z[::-1], atol=1e-10)
+    np.testing.assert_allclose(explainer.feature_importances_, np.abs(z).mean(0), atol=1e-10)
+
+
+def test_draws_of_their_own_would_differ(small_fit):
+    result, x = small_fit
+    rows = x[:6].float()
+    first = predictive(result, rows, masks=8)[0, -1]
+    assert (predictive(result, rows.flip(0), masks=8)[0, 0] - first).abs().max() > 1e-4
+
+
+@pytest.mark.parametrize("imputer", IMPUTERS)
+def test_every_imputer_can_be_named(imputer):
+    explainer = ExplainerClassifier("lex", imputer=imputer, random_state=0, **FOUR_WIDE).fit(X, Y)
+    p = explainer.predict_proba(X)
+    np.testing.assert_allclose(explainer.predict_proba(X[3:5]), p[3:5], atol=1e-10)

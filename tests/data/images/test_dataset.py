@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from lexppl.data.images import DividedImages, ImageDataset
-from tests.refusals import refusals
+from tests.refusals import over, refusals
 
 NAN = float("nan")
 
@@ -55,16 +55,13 @@ test_refused = refusals(
 
 
 @pytest.mark.smoke
-@pytest.mark.parametrize(
-    ("index", "places"),
-    [
-        ([4, 0], [4, 0]),
-        (torch.tensor([False, True] * 3), [1, 3, 5]),
-        ([True, False, False, False, False, False], [0]),
-        (slice(1, None, 2), [1, 3, 5]),
-        ([-1], [5]),
-        (2, [2]),
-    ],
+@over(
+    ([4, 0], [4, 0]),
+    (torch.tensor([False, True] * 3), [1, 3, 5]),
+    ([True, False, False, False, False, False], [0]),
+    (slice(1, None, 2), [1, 3, 5]),
+    ([-1], [5]),
+    (2, [2]),
 )
 def test_a_subset_keeps_everything_of_its_rows(index, places):
     truth = torch.rand(6, 2, 4, generator=torch.Generator().manual_seed(0)) < 0.5

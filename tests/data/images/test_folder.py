@@ -160,10 +160,9 @@ def test_folders_of_parts(tmp_path):
             *range(start + 20, start + 26),
         ]
         assert part.name == "lungs"
-    with pytest.raises(
-        ValueError, match=r"has the folders 'train', 'val', 'test', which are parts"
-    ):
-        image_folder(tmp_path / "lungs")
+    refused(
+        r"has the folders 'train', 'val', 'test', which are parts", image_folder, tmp_path / "lungs"
+    )
     assert len(image_folder(tmp_path / "lungs" / "val")) == 12
     assert len(divided_folder(tmp_path / "lungs", rows=4).valid) == 4
 

@@ -11,7 +11,7 @@ from lexppl.data import image_set, mnist
 from lexppl.data.named_sets import fashion_mnist, switching_panels
 from tests import needs
 from tests.data.images.written import number_of, real_data, write_idx, write_mnist
-from tests.refusals import refused
+from tests.refusals import over, refused
 
 
 @pytest.mark.parametrize("packed", [True, False])
@@ -51,17 +51,14 @@ def test_a_download_is_torchvisions_and_only_where_files_lack(tmp_path, monkeypa
     assert calls == [(str(tmp_path), True)]
 
 
-@pytest.mark.parametrize(
-    ("file", "values"),
-    [
-        ("labels-idx1", np.arange(39) % 10),
-        ("labels-idx1", np.arange(40) % 11),
-        ("images-idx3", np.zeros((40, 14, 27))),
-        ("images-idx3", None),
-        ("images-idx3", b"no gzip"),
-    ],
+@over(
+    ("labels-idx1", np.arange(39) % 10),
+    ("labels-idx1", np.arange(40) % 11),
+    ("images-idx3", np.zeros((40, 14, 27))),
+    ("images-idx3", None),
+    ("images-idx3", b"no gzip"),
 )
-def test_files_that_are_missing_or_broken_are_refused(tmp_path, file, values):
+def test_files_that_are_missing_or_broken_are_refused(file, values, tmp_path):
     write_mnist(tmp_path)
     path = tmp_path / f"MNIST/raw/train-{file}-ubyte.gz"
     path.unlink()
@@ -126,31 +123,15 @@ def test_panels_are_in_random_order_and_their_pairs_random(both):
     assert abs(np.corrcoef(sides, labels)[0, 1]) < 4.5 / 200**0.5
 
 
-@pytest.mark.smoke
-def test_panels_are_the_seeds_and_leave_random_numbers_alone(both):
-    before = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
-    first, again, other = (
-        switching_panels("mnist", both, rows=(20, 10, 10), seed=seed).train.pixels
-        for seed in (1, 1, 2)
-    )
-    assert torch.equal(first, again)
-    assert not torch.equal(first, other)
-    assert torch.equal(torch.get_rng_state(), before[0])
-    assert (np.random.get_state()[1] == before[1]).all()  # noqa: NPY002
-
-
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"labelled": "cifar"}, "labelled must be one of .*'mnist', 'fashion'.*; it is 'cifar'"),
-        ({"rows": (290, 20, 10)}, "at most 300 in their first two"),
-        ({"rows": (20, 20, 81)}, "at most 80 to judge"),
-        ({"rows": (20, 20)}, r"three numbers.*they are \(20, 20\)"),
-        ({"rows": (20, 0, 20)}, "each of rows must be a whole number of at least 1; it is 0"),
-        ({"seed": -1}, "seed must be"),
-    ],
+@over(
+    ({"labelled": "cifar"}, "labelled must be one of .*'mnist', 'fashion'.*; it is 'cifar'"),
+    ({"rows": (290, 20, 10)}, "at most 300 in their first two"),
+    ({"rows": (20, 20, 81)}, "at most 80 to judge"),
+    ({"rows": (20, 20)}, r"three numbers.*they are \(20, 20\)"),
+    ({"rows": (20, 0, 20)}, "each of rows must be a whole number of at least 1; it is 0"),
+    ({"seed": -1}, "seed must be"),
 )
-def test_panels_that_are_refused(both, changed, message):
+def test_panels_that_are_refused(changed, message, both):
     given = {"labelled": "mnist", "root": both, "rows": (20, 10, 10)} | changed
     refused(message, switching_panels, **given)
 

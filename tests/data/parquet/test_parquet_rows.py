@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from lexppl.data import ParquetRows, read_table
 from lexppl.inference import Checkpoints, TrainingOptions, fit
 from lexppl.systems import lex
-from tests.refusals import refused
+from tests.refusals import over, refused
 
 ROWS = 1203
 
@@ -128,15 +128,12 @@ def test_a_fit_of_them_goes_on_from_its_checkpoint(folder, tmp_path):
     refused("buffer", fit, small(), other[0], **kept)
 
 
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({}, "a loader cannot be split: give validation rows"),
-        ({"valid": None, "folds": 2}, "cannot be divided into folds"),
-        ({"valid": None, "row_weights": "dirichlet", "replicates": 2}, "row_weights need rows"),
-    ],
+@over(
+    ({}, "a loader cannot be split: give validation rows"),
+    ({"valid": None, "folds": 2}, "cannot be divided into folds"),
+    ({"valid": None, "row_weights": "dirichlet", "replicates": 2}, "row_weights need rows"),
 )
-def test_what_needs_all_rows_is_refused(folder, settings, said):
+def test_what_needs_all_rows_is_refused(settings, said, folder):
     rows = ParquetRows(folder, columns=["a", "b", "c"], target="y")
     refused(said, fit, small(), rows, **{"folds": 1, "epochs": 1, "progress": False, **settings})
 
