@@ -16,6 +16,7 @@ from lexppl.data.encoding import MOST_INTEGER_CLASSES
 from lexppl.evaluation.prediction import BaseRateGain
 from lexppl.inference.training.diagnostics import ALL_OFF, ALL_ON, ONE_MASK
 from lexppl.inference.training.result import FEW_STEPS
+from lexppl.report.divided_rows import DividedRows
 from lexppl.summary import counted
 from lexppl.tabular.given_model import same_of_all
 
@@ -52,6 +53,7 @@ OPTIONS = (
 """Options of the command that a report names."""
 
 LEAST_AGREEMENT = 0.95
+MOST_COPIES = 1 / 20  # Of rows
 SAME_ORDER = 0.999  # Spearman's correlation from which on a column gives a response
 LEAST_PART = 5  # Rows of a level of one label, on average
 
@@ -205,12 +207,27 @@ def _copies(source: DividedTable) -> str | None:
     frame = pd.concat([columns, pd.Series(source.data.y.cpu().numpy(), name="")], axis=1)
     mixed = frame.apply(np.random.default_rng(0).permutation)
     copies, by_chance = (int(rows.duplicated().sum()) for rows in (frame, mixed))
-    if copies <= len(frame) / 20 + 2 * by_chance:
+    if copies <= MOST_COPIES * len(frame) + 2 * by_chance:
         return None
     return (
         f"{copies:,} of {len(frame):,} rows are copies of others, and fits have seen copies of "
         "what they are judged by: leave copies out, or give the column of the case as --group"
     )
+
+
+def copied_message(source: DividedRows) -> list[str]:
+    """Warning: held-out images or texts are copies of those of the fit."""
+    parts = [part for part in (source.train, source.valid) if part is not None]
+    of_fit = {hash(row.tobytes()) for part in parts for row in part.x.cpu().numpy()}
+    copies = sum(hash(row.tobytes()) in of_fit for row in source.test.x.cpu().numpy())
+    if copies <= MOST_COPIES * len(source.test):
+        return []
+    rows = source.data.rows
+    return [
+        f"{copies:,} of {len(source.test):,} held-out {rows}s are copies of {rows}s of the fit: "
+        "that they are predicted, and what is found by them, says nothing of others; leave copies "
+        "out"
+    ]
 
 
 def _given(source: DividedTable) -> str | None:

@@ -40,7 +40,7 @@ from lexppl.models.architectures.texts import TextArchitecture
 from lexppl.models.imputers import imputer_of
 from lexppl.report.data import ReportOptions, RowsReport
 from lexppl.report.divided_rows import DividedRows, Part, written_words
-from lexppl.report.fit_warnings import NO_VALIDATION, behind_message
+from lexppl.report.fit_warnings import NO_VALIDATION, behind_message, copied_message
 from lexppl.report.results.scores import Judgement
 from lexppl.report.results.single_rows import ExplainedRow, default_rows, explained_row
 from lexppl.report.results.words import WordFindings, found_words, word_table
@@ -205,7 +205,9 @@ class ReportOfRows(SectionedReport):
         )
 
     def warnings_of_fit(self) -> list[str]:
-        return [NO_VALIDATION] * (self.source.valid is None) + super().warnings_of_fit()
+        source = self.source
+        lines = [NO_VALIDATION] * (source.valid is None) + copied_message(source)
+        return lines + super().warnings_of_fit()
 
     def learned(self) -> BaseRateGain:
         train_y, test, seed = self.source.train.y, self.source.test, self.plan.seed

@@ -22,6 +22,7 @@ from lexppl.inference import entropy_unit
 from lexppl.models import GaussianImputer
 from lexppl.report import Report, report
 from lexppl.report.divided_rows import divided_rows
+from lexppl.report.fit_warnings import copied_message
 from lexppl.report.report import encoded_rows
 from lexppl.report.results.gains import FittedTable
 from lexppl.report.results.scores import BASE
@@ -171,6 +172,16 @@ def test_parts_that_are_not_of_one_set_are_refused():
         divided_rows(images, None, images, patches=9)
     with pytest.raises(ValueError, match="row must be a whole number from 0 to 3"):
         ReportOfRows(divided_rows(images, None, images), row=[4])
+
+
+def test_copies_of_what_was_fitted_are_said():
+    pixels = torch.arange(60, dtype=torch.uint8).reshape(60, 1, 1, 1).expand(-1, 1, 4, 4)
+    images = ImageDataset(pixels.contiguous(), torch.arange(60) % 2, ("even", "odd"))
+    train, valid, test = images.split(0.4, 0.3, 0.3, seed=0)
+    assert copied_message(divided_rows(train, valid, test)) == []
+    for part in (train, valid):
+        (line,) = copied_message(divided_rows(train, valid, part.subset(slice(9))))
+        assert line.startswith("9 of 9 held-out images are copies of images of the fit")
 
 
 def page_data(folder) -> dict:
