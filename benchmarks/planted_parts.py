@@ -287,8 +287,8 @@ def shapes_record(name, seed, rows=None, quick=False):
         command = ["explain", str(Path(folder) / "images"), "--out", str(Path(folder) / "out")]
         command += ["--rows", "10000", "--quiet", "--seed", str(seed), *["--epochs", "1"] * quick]
         run = report_of(command)
-        shown = run.results()
     seconds = process_time() - begun
+    shown = run.results()
     x, y = torch.from_numpy(new / 255.0).float().unsqueeze(1), torch.from_numpy(truth)
     right = (predictive(run.result, x, masks=20).argmax(-1) == y).double().mean(1)
     means = mask_means(explanation_tree(run.result, x, draws=1)).values

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from torch import Tensor
 
 from lexppl.argument_checks import quoted
@@ -216,18 +217,28 @@ def _copies(source: DividedTable) -> str | None:
 
 
 def copied_message(source: DividedRows) -> list[str]:
-    """Warning: held-out images or texts are copies of those of the fit."""
-    parts = [part for part in (source.train, source.valid) if part is not None]
-    of_fit = {hash(row.tobytes()) for part in parts for row in part.x.cpu().numpy()}
-    copies = sum(hash(row.tobytes()) in of_fit for row in source.test.x.cpu().numpy())
-    if copies <= MOST_COPIES * len(source.test):
+    """Warning: held-out images or texts are copies of those of the fit, more than a twentieth and
+    twice those by chance, as of texts whose places change words."""
+    parts = [part for part in (source.test, source.train, source.valid) if part is not None]
+    x = np.concatenate([part.x.cpu().numpy() for part in parts])
+    tested = len(source.test)
+    copies, by_chance = _copied(x, tested), 0
+    if copies and source.are_texts:
+        by_chance = _copied(np.random.default_rng(0).permuted(x, axis=0), tested)
+    if copies <= MOST_COPIES * tested + 2 * by_chance:
         return []
     rows = source.data.rows
+    once = ", and words are measured with one of each" * source.are_texts
     return [
-        f"{copies:,} of {len(source.test):,} held-out {rows}s are copies of {rows}s of the fit: "
-        "that they are predicted, and what is found by them, says nothing of others; leave copies "
-        "out"
+        f"{copies:,} of {tested:,} held-out {rows}s are copies of {rows}s of the fit: how well "
+        f"they are predicted says nothing of others{once}; leave copies out"
     ]
+
+
+def _copied(x: NDArray[np.floating], first: int) -> int:
+    """How many of the first rows are among the others."""
+    others = {hash(row.tobytes()) for row in x[first:]}
+    return sum(hash(row.tobytes()) in others for row in x[:first])
 
 
 def _given(source: DividedTable) -> str | None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, TypeVar
 
+import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor, nn
@@ -205,9 +206,13 @@ class ReportOfRows(SectionedReport):
         )
 
     def warnings_of_fit(self) -> list[str]:
-        source = self.source
-        lines = [NO_VALIDATION] * (source.valid is None) + copied_message(source)
+        lines = [NO_VALIDATION] * (self.source.valid is None) + self.copied
         return lines + super().warnings_of_fit()
+
+    @cached_property
+    def copied(self) -> list[str]:
+        """Warning where held-out rows are copies of those of the fit."""
+        return copied_message(self.source)
 
     def learned(self) -> BaseRateGain:
         train_y, test, seed = self.source.train.y, self.source.test, self.plan.seed
@@ -253,6 +258,9 @@ class ReportOfRows(SectionedReport):
             observed = self.full.predictor
         parts = [part for part in (source.train, source.valid, test) if part is not None]
         x, y = map(torch.cat, zip(*(_rows(part, observed) for part in parts), strict=True))
+        if self.copied:  # The predictors that judge a text may not have learned from its copy.
+            places = np.unique(x.cpu().numpy(), axis=0, return_index=True)[1]
+            x, y = x[places], y[places]
         table = word_table(means, test.x, x, y, test.vocabulary, test.class_names)
         early = "measuring words was interrupted: none is found"
         words = self.sections.run(

@@ -283,8 +283,8 @@ def first_screen(report: Report) -> FirstScreen:
         if report.kind is PROBABILITY:
             first = f"To predict {source.data.target_name}, {_size(report)}"
         behind = screen.behind.replace("features", report.entries)
-        names = {"entries": report.entries, "row": report.source.data.rows}
-        screen = replace(screen, first=first, behind=behind, **names)
+        row = report.source.data.rows
+        screen = replace(screen, first=first, behind=behind, entries=report.entries, row=row)
         return screen if report.words is None else _of_words(screen, report.words)
     gains, certified = report.gains, report.certified
     groups, stand_ins = (None, {}) if gains is None else (gains.groups, gains.each.stand_ins())

@@ -182,6 +182,9 @@ def test_copies_of_what_was_fitted_are_said():
     for part in (train, valid):
         (line,) = copied_message(divided_rows(train, valid, part.subset(slice(9))))
         assert line.startswith("9 of 9 held-out images are copies of images of the fit")
+    words = np.random.default_rng(0).choice(["a", "b", "c"], 60)
+    of_one_word = texts_of(words, (words > "a").astype(int)).split(0.4, 0.3, 0.3, seed=0)
+    assert copied_message(divided_rows(*of_one_word)) == []
 
 
 def page_data(folder) -> dict:
