@@ -187,7 +187,7 @@ def _of_images(train: ImageDataset, patches: int | None, flat: bool) -> OfKind:
         patches = min(shortest, max(PATCH, math.ceil(max(height, width) / PATCHES_A_SIDE)))
     if patches > shortest:
         raise ValueError(
-            f"patches (--patches) must be at most {shortest}, as the images are {height} × {width} "
+            f"patches must be at most {shortest}, as the images are {height} × {width} "
             f"pixels; it is {patches}"
         )
     own = {} if flat else SMALL_OF_IMAGES
