@@ -187,6 +187,19 @@ def test_copies_of_what_was_fitted_are_said():
     assert copied_message(divided_rows(*of_one_word)) == []
 
 
+@pytest.mark.complete
+def test_words_of_copied_texts_are_measured_with_one_of_each():
+    generator = np.random.default_rng(0)
+    # With all ten copies of each, most of these words are found.
+    texts = [" ".join(generator.choice(list("abcdefgh"), 6)) for _ in range(40)] * 10
+    data = texts_of(texts, generator.integers(0, 2, 40).tolist() * 10)
+    rows = divided_rows(*data.split(0.6, 0.2, 0.2, seed=0))
+    explained = ReportOfRows(rows, plan_of_rows(rows, epochs=1), draws=5).fit()
+    with pytest.warns(UserWarning, match="80 of 80 held-out texts are copies"):
+        words = explained.results().words
+    assert words.texts == 40 and not words.table["found"].any()
+
+
 def page_data(folder) -> dict:
     """The page's data: the dial as JSON, and all lines of tables."""
     page = (folder / "report.html").read_text(encoding="utf-8")
