@@ -253,14 +253,16 @@ class KeptSize:
     @classmethod
     def of(cls, posterior: Posterior) -> KeptSize:
         """The size in a posterior."""
-        sizes = masks.mask_means(posterior).sum("feature").values.astype(np.float64)
+        means = masks.mask_means(posterior)
+        sizes = means.sum("feature").values.astype(np.float64)
         each, rows = sizes.mean(1), sizes.mean(0)
         half = math.nan
         if len(each) > 1:
             half = float(t.ppf(0.975, len(each) - 1) * each.std(ddof=1) / math.sqrt(len(each)))
         mean = float(each.mean())
         few, many = np.quantile(rows, [0.05, 0.95])
-        return cls(mean, max(0.0, mean - half), mean + half, float(few), float(many))
+        upper = min(mean + half, float(means.sizes["feature"])) if len(each) > 1 else half
+        return cls(mean, max(0.0, mean - half), upper, float(few), float(many))
 
     @property
     def interval(self) -> str:
