@@ -19,6 +19,7 @@ from lexppl.data.images import ImageDataset
 from lexppl.explanation.reading.feature_values import feature_values
 from lexppl.explanation.reading.masks import masks_of
 from lexppl.inference import entropy_unit
+from lexppl.inference.training.diagnostics import ALL_ON
 from lexppl.models import GaussianImputer
 from lexppl.report import Report, report
 from lexppl.report.divided_rows import divided_rows
@@ -27,6 +28,7 @@ from lexppl.report.report import encoded_rows
 from lexppl.report.results.gains import FittedTable
 from lexppl.report.results.scores import BASE
 from lexppl.report.rows import ReportOfRows, plan_of_rows
+from lexppl.report.sentences import first_screen
 from lexppl.systems.fit_plan import plan_for
 from lexppl.tabular.encoded_rows import judged_groups
 from lexppl.tabular.table_fit import fit_table
@@ -148,6 +150,9 @@ def test_images_have_the_report_of_the_command(tmp_path):
     explained = ReportOfRows(rows, plan_of_rows(rows, epochs=2), draws=5, row=[3]).fit()
     with pytest.warns(UserWarning, match="give more epochs="):
         results = explained.write(tmp_path / "python")
+    explained.result.collapse[:] = [ALL_ON]
+    _, answer = first_screen(results).answers()[0]
+    assert "(all on): every row keeps every feature" in answer.partition("To predict class")[0]
     assert [row.number for row in results.rows] == [3]
     for path in out.glob("*.csv"):
         assert path.read_bytes() == (tmp_path / "python" / path.name).read_bytes(), path.name
