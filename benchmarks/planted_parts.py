@@ -43,6 +43,7 @@ from lexppl.explanation import mask_means
 from lexppl.explanation.explain import explanation_tree
 from lexppl.explanation.reading.sentences import plain
 from lexppl.report.results.scores import Judgement, judge_base_rate, judge_explainer, score_full
+from lexppl.report.rows import ReportOfRows
 from lexppl.report.sentences import first_screen
 
 WORDS = """the room was near a pool and street we had it in for breakfast our with floor at of is
@@ -175,20 +176,24 @@ def encoded(texts, labels, words):
     return x, torch.tensor([classes.index(label) for label in labels])
 
 
-class Kept(RowsRun):
-    """A run of the command without EVAL-X, with its report."""
+class Kept(ReportOfRows):
+    """A report without EVAL-X."""
 
     def judged(self):
         own = judge_explainer(self.result, self.source, self.plan.seed, self.masks)
         full = score_full(self.fit_full(), self.source)
         return Judgement((own, judge_base_rate(self.source), full)), None
 
-    def write_tables(self, folder, report):
-        self.shown = report
+
+def report_of(words):
+    """A report without EVAL-X of what the command fits."""
+    run = RowsRun(parse(words), words)
+    run.read(torch.device("cpu"))
+    return Kept(run.source, run.plan, **vars(run.options)).fit()
 
 
 def explained(texts, labels, words, quick):
-    """A run of the command on texts."""
+    """The explainer that the command fits to texts."""
     with TemporaryDirectory() as folder:
         table = Path(folder) / "texts.csv"
         with table.open("w", newline="", encoding="utf-8") as file:
@@ -196,9 +201,7 @@ def explained(texts, labels, words, quick):
         command = ["explain", str(table), "--text", "text", "--target", "verdict", "--quiet"]
         command += ["--out", str(Path(folder) / "out"), "--rows", "10000", *words]
         command += ["--epochs", "1"] * quick
-        run = Kept(parse(command), command)
-        run.run()
-    return run
+        return report_of(command)
 
 
 def words_record(name, seed, rows=None, quick=False):
@@ -210,6 +213,7 @@ def words_record(name, seed, rows=None, quick=False):
     new, truth = texts_of(name, NEW, rng)
     begun = process_time()
     run = explained(texts, labels, ["--seed", str(seed)], quick)
+    shown = run.results()
     seconds = process_time() - begun
     data = run.source.train
     how = {"vocabulary": data.vocabulary, "class_names": data.class_names}
@@ -219,7 +223,7 @@ def words_record(name, seed, rows=None, quick=False):
     logistic, network = rivals(
         (texts[: int(0.8 * count)], labels[: int(0.8 * count)]), (new, truth), seed
     )
-    found = list(run.shown.words.table.index[run.shown.words.table["found"]])
+    found = list(shown.words.table.index[shown.words.table["found"]])
     hits = len({*found} & {*planted})
     return {
         "rows": count,
@@ -230,10 +234,10 @@ def words_record(name, seed, rows=None, quick=False):
         "full": float(full.double().mean()),
         "logistic": logistic,
         "network": network,
-        "size": run.shown.size.mean,
+        "size": shown.size.mean,
         "cpu_seconds": seconds,
-        "sentence": plain(first_screen(run.shown).answers()[0][1]),
-        "warnings": list(run.shown.warnings),
+        "sentence": plain(first_screen(shown).answers()[0][1]),
+        "warnings": list(shown.warnings),
     }
 
 
@@ -282,10 +286,9 @@ def shapes_record(name, seed, rows=None, quick=False):
             Image.fromarray(image).save(path)
         command = ["explain", str(Path(folder) / "images"), "--out", str(Path(folder) / "out")]
         command += ["--rows", "10000", "--quiet", "--seed", str(seed), *["--epochs", "1"] * quick]
-        run = RowsRun(parse(command), command)
-        run.read(torch.device("cpu"))
-        run.fit()
+        run = report_of(command)
     seconds = process_time() - begun
+    shown = run.results()
     x, y = torch.from_numpy(new / 255.0).float().unsqueeze(1), torch.from_numpy(truth)
     right = (predictive(run.result, x, masks=20).argmax(-1) == y).double().mean(1)
     means = mask_means(explanation_tree(run.result, x, draws=1)).values
@@ -310,6 +313,8 @@ def shapes_record(name, seed, rows=None, quick=False):
         "network": plain_accuracy(fitted, labels, x, y, seed),
         "size": float(means.sum(-1).mean()),
         "cpu_seconds": seconds,
+        "sentence": plain(first_screen(shown).quality()),
+        "warnings": list(shown.warnings),
     }
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -24,22 +24,10 @@ from lexppl.data.files import read_frame, table_name
 from lexppl.data.images import DividedImages
 from lexppl.data.stratification import at_most, held_out_parts
 from lexppl.data.texts import TextDataset, words_of
-from lexppl.models import flat_images, images, texts
-from lexppl.report.divided_rows import DividedRows, Places, RowsDescribed
+from lexppl.report.divided_rows import NONE, DividedRows, Places, divided_rows
 from lexppl.summary import counted
 
 ROWS = 2000  # Images or texts of each part, by default
-NONE: Places = np.zeros(0, dtype=np.int64)
-PATCH, PATCHES_A_SIDE = 4, 14  # Side of a patch in pixels, and most patches of a side, by default
-SMALL_OF_IMAGES: Mapping[str, Any] = {
-    "blocks": (8, 16, 32),
-    "pooled": True,
-    "levels": 2,
-    "width": 8,
-    "convolutions": 1,
-}
-"""Convolutional networks that are fitted in a minute on a processor; of a selector that starts from
-the predictor's blocks."""
 
 
 def left_out(rows: int, what: str, sizes: Sequence[int]) -> str:
@@ -58,30 +46,17 @@ def read_images(options: argparse.Namespace, device: torch.device) -> DividedRow
     rows = options.rows or ROWS
     parts = _read(options, rows).to(device)
     train, test = parts.train, parts.test
-    channels, height, width = train.event_shape
-    patch = _patch(options.patches, height, width)
-    is_flat = getattr(options, "networks", None) == "flat"
-    architecture = (
-        flat_images(train.event_shape, patches=patch)
-        if is_flat
-        else images(train.event_shape, patches=patch, **SMALL_OF_IMAGES)
+    check_row_numbers(
+        getattr(options, "row", ()), len(test), f"as there are {len(test):,} held-out images"
     )
-    colours = {1: "grey", 3: "colour"}.get(channels, f"{channels} channels")
-    described = RowsDescribed(
-        name=train.name,
-        target_name=train.target_name,
-        class_names=train.class_names,
-        entry_names=tuple(architecture.grouping.names),
-        rows="image",
-        entries="pixels" if patch == 1 else f"patches of {patch} × {patch} pixels",
-        shape=f"{height} × {width} pixels, {colours}",
+    return divided_rows(
+        train,
+        parts.valid,
+        test,
+        patches=options.patches,
+        flat=getattr(options, "networks", None) == "flat",
         left_out=left_out(rows, "images", [len(train), len(test)]),
     )
-    numbers = np.arange(len(test))
-    has = f"as there are {len(numbers):,} held-out images"
-    check_row_numbers(getattr(options, "row", ()), len(numbers), has)
-    places = (NONE, NONE, numbers)
-    return DividedRows(described, train, parts.valid, test, architecture, test, numbers, places)
 
 
 def _read(options: argparse.Namespace, rows: int) -> DividedImages:
@@ -103,27 +78,7 @@ def _read(options: argparse.Namespace, rows: int) -> DividedImages:
     return parts.take(rows, seed=options.seed)
 
 
-def _patch(typed: int | None, height: int, width: int) -> int:
-    """Side of a patch: as typed, or so that there are not too many."""
-    shortest = min(height, width)
-    if typed is None:
-        return min(shortest, max(PATCH, math.ceil(max(height, width) / PATCHES_A_SIDE)))
-    if typed > shortest:
-        raise ValueError(
-            f"--patches must be at most {shortest}, as the images are {height} × {width} pixels; "
-            f"it is {typed}"
-        )
-    return typed
-
-
 WORDS, LENGTH = 10_000, 400  # Of the vocabulary and of a text, at most, by default; L2X's
-SMALL_OF_TEXTS: Mapping[str, Any] = {
-    "predictor": "cnn",
-    "embedding": 32,
-    "filters": 32,
-    "hidden": 64,
-}
-"""Networks that are fitted in minutes on a processor."""
 MOST_CLASSES = 50
 VALID_SHARE = 0.2  # Of the reviews to fit on, which come without a part to choose an epoch on
 
@@ -142,19 +97,15 @@ def read_texts(options: argparse.Namespace, device: torch.device) -> DividedRows
     train, valid, test = (None if part is None else part.to(device) for part in parts)
     if train is None or test is None:
         raise ValueError("each part needs a row")
-    described = RowsDescribed(
+    return divided_rows(
+        train,
+        valid,
+        test,
+        keep=_kept_end(options),
         name=table_name(Path(options.data)) if options.text else options.data,
-        target_name=train.target_name,
-        class_names=train.class_names,
-        entry_names=train.entry_names,
-        rows="text",
-        entries="words",
-        shape=f"at most {train.length} words of {len(train.vocabulary.words):,} known",
         left_out=left_out(options.rows or ROWS, "texts", [len(train), len(test)]),
+        numbered=(numbered.to(device), numbers, places),
     )
-    networks = texts(len(train.vocabulary), train.length, **SMALL_OF_TEXTS)
-    numbered, kept = numbered.to(device), _kept_end(options)
-    return DividedRows(described, train, valid, test, networks, numbered, numbers, places, kept)
 
 
 def _kept_end(options: argparse.Namespace) -> Literal["start", "end"] | None:

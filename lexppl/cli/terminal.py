@@ -121,7 +121,8 @@ OPTIONS: Mapping[str, str] = {
 """Names in the library's errors, and at the command line."""
 _WORD = r"(?:'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\")"
 SUBJECT = re.compile(
-    r"(?<![-\w])(column_names|separator|text_encoding|drop|keep|categorical|include|task|k|root)"
+    r"(?<![-\w])(column_names|separator|text_encoding|drop|keep|categorical|include|task|k|root"
+    r"|patches)"
     r"(?= (?:must|names|is for)\b)"
 )
 """An argument of which an error says what it must be."""

@@ -253,14 +253,16 @@ class KeptSize:
     @classmethod
     def of(cls, posterior: Posterior) -> KeptSize:
         """The size in a posterior."""
-        sizes = masks.mask_means(posterior).sum("feature").values.astype(np.float64)
+        by_row = masks.mask_means(posterior)
+        sizes = by_row.sum("feature").values.astype(np.float64)
         means, rows = sizes.mean(1), sizes.mean(0)
         half = math.nan
         if len(means) > 1:
             half = float(t.ppf(0.975, len(means) - 1) * means.std(ddof=1) / math.sqrt(len(means)))
         mean = float(means.mean())
         few, many = np.quantile(rows, [0.05, 0.95])
-        return cls(mean, max(0.0, mean - half), mean + half, float(few), float(many))
+        upper = min(mean + half, float(by_row.sizes["feature"])) if len(means) > 1 else half
+        return cls(mean, max(0.0, mean - half), upper, float(few), float(many))
 
     @property
     def interval(self) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from torch import Tensor
 
 from lexppl.argument_checks import quoted
@@ -16,6 +17,7 @@ from lexppl.data.encoding import MOST_INTEGER_CLASSES
 from lexppl.evaluation.prediction import BaseRateGain
 from lexppl.inference.training.diagnostics import ALL_OFF, ALL_ON, ONE_MASK
 from lexppl.inference.training.result import FEW_STEPS
+from lexppl.report.divided_rows import DividedRows
 from lexppl.summary import counted
 from lexppl.tabular.given_model import same_of_all
 
@@ -52,6 +54,7 @@ OPTIONS = (
 """Options of the command that a report names."""
 
 LEAST_AGREEMENT = 0.95
+MOST_COPIES = 1 / 20  # Of rows
 SAME_ORDER = 0.999  # Spearman's correlation from which on a column gives a response
 LEAST_PART = 5  # Rows of a level of one label, on average
 
@@ -205,12 +208,37 @@ def _copies(source: DividedTable) -> str | None:
     frame = pd.concat([columns, pd.Series(source.data.y.cpu().numpy(), name="")], axis=1)
     mixed = frame.apply(np.random.default_rng(0).permutation)
     copies, by_chance = (int(rows.duplicated().sum()) for rows in (frame, mixed))
-    if copies <= len(frame) / 20 + 2 * by_chance:
+    if copies <= MOST_COPIES * len(frame) + 2 * by_chance:
         return None
     return (
         f"{copies:,} of {len(frame):,} rows are copies of others, and fits have seen copies of "
         "what they are judged by: leave copies out, or give the column of the case as --group"
     )
+
+
+def copied_message(source: DividedRows) -> list[str]:
+    """Warning: held-out images or texts are copies of those of the fit, more than a twentieth and
+    twice those by chance, as of texts whose places change words."""
+    parts = [part for part in (source.test, source.train, source.valid) if part is not None]
+    x = np.concatenate([part.x.cpu().numpy() for part in parts])
+    tested = len(source.test)
+    copies, by_chance = _copied(x, tested), 0
+    if copies and source.are_texts:
+        by_chance = _copied(np.random.default_rng(0).permuted(x, axis=0), tested)
+    if copies <= MOST_COPIES * tested + 2 * by_chance:
+        return []
+    rows = source.data.rows
+    once = ", and words are measured with one of each" * source.are_texts
+    return [
+        f"{copies:,} of {tested:,} held-out {rows}s are copies of {rows}s of the fit: how well "
+        f"they are predicted says nothing of others{once}; leave copies out"
+    ]
+
+
+def _copied(x: NDArray[np.floating], first: int) -> int:
+    """How many of the first rows are among the others."""
+    others = {hash(row.tobytes()) for row in x[first:]}
+    return sum(hash(row.tobytes()) in others for row in x[:first])
 
 
 def _given(source: DividedTable) -> str | None:

@@ -17,6 +17,7 @@ from lexppl.explanation.reading.masks import PROBABILITY
 from lexppl.explanation.reading.modes import Alternative
 from lexppl.explanation.reading.sentences import BOLD, NAMED, PLAIN, ReadGroup, Reading, groups_read
 from lexppl.report.data import Report, RowsReport, TableReport
+from lexppl.report.fit_warnings import collapse_messages
 from lexppl.report.results.gains import JudgedGains
 from lexppl.report.results.scores import BASE, EXPLAINER, FULL, Judgement, ScoreRow
 from lexppl.report.results.words import LEAST_TEXTS, WordFindings
@@ -282,7 +283,12 @@ def first_screen(report: Report) -> FirstScreen:
         first = f"What matters to predict {source.data.target_name}, by the {report.kind.label}."
         if report.kind is PROBABILITY:
             first = f"To predict {source.data.target_name}, {_size(report)}"
-        screen = replace(screen, first=first, entries=report.entries, row=report.source.data.rows)
+        learned = learning is None or learning.shown
+        for line in collapse_messages(report.result.collapse, True, learned)[::-1]:
+            first = f"{line[0].upper()}{line[1:]}. {first}"
+        behind = screen.behind.replace("features", report.entries)
+        row = report.source.data.rows
+        screen = replace(screen, first=first, behind=behind, entries=report.entries, row=row)
         return screen if report.words is None else _of_words(screen, report.words)
     gains, certified = report.gains, report.certified
     groups, stand_ins = (None, {}) if gains is None else (gains.groups, gains.worth.stand_ins())

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+import xarray
 from markupsafe import Markup
 from matplotlib.image import imread
 from scipy.stats import chi2_contingency, ttest_1samp
@@ -355,6 +356,14 @@ def test_the_number_kept_has_an_interval_over_replicates():
     assert np.isclose(found.mean, each.mean())
     interval = ttest_1samp(each, 0.0).confidence_interval(0.95)
     assert np.allclose([found.lower, found.upper], interval)
+
+
+def test_the_interval_of_the_number_kept_ends_at_all_entries(monkeypatch):
+    means = xarray.DataArray(
+        [[[1.0] * 4], [[1.0, 0.0, 0.0, 0.0]]], dims=("chain", "row", "feature")
+    )
+    monkeypatch.setattr("lexppl.report.data.masks.mask_means", lambda posterior: means)
+    assert KeptSize.of(None).interval == "95 % interval over replicates 0.0 – 4.0"
 
 
 def test_what_is_left_out_is_told_where_something_is():

@@ -1,28 +1,39 @@
-"""`Report` from Python: what the command writes, of an estimator or of `fit_table`."""
+"""Reports from Python: what the command writes, of estimators, `fit_table`, images and texts."""
 
 import json
 import pickle
 import re
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from lexppl import ExplainerClassifier, ExplainerRegressor
 from lexppl.choices.settings import AUTO, USUAL_PREDICTOR
 from lexppl.cli import main
+from lexppl.data import divided_folder, texts_of
 from lexppl.data.divided_table import divided_frame
+from lexppl.data.images import ImageDataset
 from lexppl.explanation.reading.feature_values import feature_values
 from lexppl.explanation.reading.masks import masks_of
 from lexppl.inference import entropy_unit
+from lexppl.inference.training.diagnostics import ALL_ON
 from lexppl.models import GaussianImputer
 from lexppl.report import Report, report
+from lexppl.report.divided_rows import divided_rows
+from lexppl.report.fit_warnings import copied_message
 from lexppl.report.report import encoded_rows
 from lexppl.report.results.gains import FittedTable
 from lexppl.report.results.scores import BASE
+from lexppl.report.rows import ReportOfRows, plan_of_rows
+from lexppl.report.sentences import first_screen
 from lexppl.systems.fit_plan import plan_for
 from lexppl.tabular.encoded_rows import judged_groups
 from lexppl.tabular.table_fit import fit_table
+from tests import needs
+from tests.cli.shaped import folder_of_images
 from tests.cli.tables import explained, page_of, people
 from tests.refusals import refused
 
@@ -128,6 +139,71 @@ def test_the_command_writes_the_report_of_its_fit(target, tmp_path):
     first, second = (page_data(folder) for folder in (out, tmp_path / "python"))
     assert first == second
     assert first["numbers"]["rows"] and len(first["lines"]) > 20
+
+
+def test_images_have_the_report_of_the_command(tmp_path):
+    needs.torchvision()
+    folder, out = folder_of_images(tmp_path / "squares"), tmp_path / "out"
+    words = ["--epochs", "2", "--replicates", "1", "--draws", "5", "--row", "3", "--quiet"]
+    assert main(["explain", str(folder), "--out", str(out), *words]) == 0
+    parts = divided_folder(folder, valid_share=0.2, test_share=0.2, seed=0)
+    rows = divided_rows(parts.train, parts.valid, parts.test)
+    explained = ReportOfRows(rows, plan_of_rows(rows, epochs=2), draws=5, row=[3]).fit()
+    with pytest.warns(UserWarning, match="give more epochs="):
+        results = explained.write(tmp_path / "python")
+    explained.result.collapse[:] = [ALL_ON]
+    _, answer = first_screen(results).answers()[0]
+    assert "(all on): every row keeps every feature" in answer.partition("To predict class")[0]
+    assert [row.number for row in results.rows] == [3]
+    for path in out.glob("*.csv"):
+        assert path.read_bytes() == (tmp_path / "python" / path.name).read_bytes(), path.name
+    assert {path.name for path in out.iterdir()} == {
+        path.name for path in (tmp_path / "python").iterdir()
+    }
+
+
+def test_parts_that_are_not_of_one_set_are_refused():
+    words, other = (texts_of([f"{word} film", "bad film"] * 2, [1, 0, 1, 0]) for word in "ab")
+    pixels = torch.zeros(4, 1, 8, 8, dtype=torch.uint8)
+    images = ImageDataset(pixels, torch.tensor([1, 0, 1, 0]), ("0", "1"))
+    for parts, error, named in (
+        ((words, None, images), TypeError, "all images or all texts"),
+        ((words, words, other), ValueError, "one vocabulary"),
+        ((images, None, replace(images, class_names=("a", "b"))), ValueError, "one class_names"),
+        ((images, replace(images, pixels=pixels[..., :4]), images), ValueError, "one event_shape"),
+    ):
+        with pytest.raises(error, match=named):
+            divided_rows(*parts)
+    with pytest.raises(ValueError, match="patches must be at most 8"):
+        divided_rows(images, None, images, patches=9)
+    with pytest.raises(ValueError, match="row must be a whole number from 0 to 3"):
+        ReportOfRows(divided_rows(images, None, images), row=[4])
+
+
+def test_copies_of_what_was_fitted_are_said():
+    pixels = torch.arange(60, dtype=torch.uint8).reshape(60, 1, 1, 1).expand(-1, 1, 4, 4)
+    images = ImageDataset(pixels.contiguous(), torch.arange(60) % 2, ("even", "odd"))
+    train, valid, test = images.split(0.4, 0.3, 0.3, seed=0)
+    assert copied_message(divided_rows(train, valid, test)) == []
+    for part in (train, valid):
+        (line,) = copied_message(divided_rows(train, valid, part.subset(slice(9))))
+        assert line.startswith("9 of 9 held-out images are copies of images of the fit")
+    words = np.random.default_rng(0).choice(["a", "b", "c"], 60)
+    of_one_word = texts_of(words, (words > "a").astype(int)).split(0.4, 0.3, 0.3, seed=0)
+    assert copied_message(divided_rows(*of_one_word)) == []
+
+
+@pytest.mark.complete
+def test_words_of_copied_texts_are_measured_with_one_of_each():
+    generator = np.random.default_rng(0)
+    # With all ten copies of each, most of these words are found.
+    texts = [" ".join(generator.choice(list("abcdefgh"), 6)) for _ in range(40)] * 10
+    data = texts_of(texts, generator.integers(0, 2, 40).tolist() * 10)
+    rows = divided_rows(*data.split(0.6, 0.2, 0.2, seed=0))
+    explained = ReportOfRows(rows, plan_of_rows(rows, epochs=1), draws=5).fit()
+    with pytest.warns(UserWarning, match="80 of 80 held-out texts are copies"):
+        words = explained.results().words
+    assert words.texts == 40 and not words.table["found"].any()
 
 
 def page_data(folder) -> dict:

@@ -26,9 +26,9 @@ MOST_LEVELS = 30  # More than any image can be halved
 class ConvolutionalNetwork(Configured, nn.Module):
     """Blocks of 3 × 3 convolutions with ReLU, each halving height and width (rounded up), and a
     linear layer: `(N, C, H, W)` to `(N, outputs)`; by default the predictor of Senetaire et al.
-    2023, App. D. The linear layer reads all places of the last block, or, where it is `pooled`,
-    their largest value by filter, wherever it stands. Batch norm, where asked for, is over all N
-    images: the L · K masked copies of the batch's rows."""
+    2023, App. D. The linear layer reads all places of the last block, or, where it is `pooled`, the
+    largest value of each filter of every block, wherever it stands. Batch norm, where asked for, is
+    over all N images: the L · K masked copies of the batch's rows."""
 
     def __init__(
         self,
@@ -55,8 +55,8 @@ class ConvolutionalNetwork(Configured, nn.Module):
             ConvolutionBlock(a, b, self.convolutions, self.batch_norm)
             for a, b in pairwise((channels, *self.blocks))
         )
-        places = 1 if self.pooled else height * width
-        self.last = nn.Linear(last * places, self.outputs)
+        read = sum(self.blocks) if self.pooled else last * height * width
+        self.last = nn.Linear(read, self.outputs)
 
     @property
     def numbers_a_row(self) -> int:
@@ -66,9 +66,12 @@ class ConvolutionalNetwork(Configured, nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         check_images(x, self.shape)
+        largest = []
         for block in self.layers:
-            x = halved(block(x))
-        return self.last(x.amax((-2, -1)) if self.pooled else x.flatten(1))
+            x = block(x)
+            largest.append(x.amax((-2, -1)))
+            x = halved(x)
+        return self.last(torch.cat(largest, 1) if self.pooled else x.flatten(1))
 
 
 class ConvolutionBlock(nn.Module):
