@@ -7,7 +7,10 @@ SHORT: dict[str, tuple[str, tuple[int, ...]]] = {
         r"^(?!\| (knockoffs|permutation)).*\| (300|2,000) |default \| 20",
         (0, 1, 4, 5),
     ),
-    "coverage": (r"\| last ", (0, 1, 6, 7, 8)),
+    "coverage": (
+        r"((switch|mixed) \| 300|(switch|mixed|bent|three classes|regression) \| 2,000) .* last ",
+        (0, 1, 6, 7, 8),
+    ),
     "real-models": ("", (0, 3, 4, 5, 6)),
     "random-fields": ("smooth|moving", (0, 1, 3, 4, 6, 8)),
     "changes": (r"labels \| [ndf]", (1, 3, 4)),
