@@ -306,6 +306,11 @@ def plan_of_rows(source: DividedRows, method: str = DEFAULT_METHOD, **settings: 
     of text networks that start from nothing do not decay: an L2 term in the gradient flattens the
     selector of words (:func:`lexppl.models.texts`).
 
+    Args:
+        source: of :func:`divided_rows`.
+        method: of `lexppl explain --method`.
+        settings: its options by their names, such as `k`, `penalty`, `epochs`, `replicates`, `seed`.
+
     Raises:
         ValueError: an unknown method or setting, a k above the number of entries.
     """
