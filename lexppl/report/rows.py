@@ -309,7 +309,7 @@ def plan_of_rows(source: DividedRows, method: str = DEFAULT_METHOD, **settings: 
     Args:
         source: of :func:`divided_rows`.
         method: of `lexppl explain --method`.
-        settings: its options by their names, such as `k`, `penalty`, `epochs`, `replicates`, `seed`.
+        settings: its options by their names: `k`, `penalty`, `epochs`, `replicates`, `seed` …
 
     Raises:
         ValueError: an unknown method or setting, a k above the number of entries.

@@ -72,7 +72,7 @@ def test_a_middle_of_its_own():
     assert (given.low, given.middle, given.high, given.penalty) == (LOW, 0.02, HIGH, 0.02)
     at = given.selector.network(x)[:, :3]
     torch.testing.assert_close(given(x).mean, torch.sigmoid(at + math.log(4.0)))
-    refused(r"to 0\.32 nats; 0\.5 is outside", lex(3, classes=2, penalty=(LOW, 0.5, HIGH)).build)
+    refused(r"to 0\.32 nats; 0\.5 is outside", lex, 3, classes=2, penalty=(LOW, 0.5, HIGH))
 
 
 def test_levels_are_log_uniform_while_it_learns_and_one_afterwards():
