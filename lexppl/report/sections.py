@@ -229,7 +229,7 @@ class SectionedReport(ABC):
         rows += self.other_scores(scores.judge_explainer(self.result, source, seed, self.masks))
         if self.result.interrupted:
             return None
-        say("fitting a predictor that sees everything")
+        say("comparing with a predictor that sees everything")
         full = self.fit_full()
         rows.append(scores.score_full(full, source))
         say("fitting EVAL-X, the judge")
