@@ -14,6 +14,7 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from lexppl.cli.terminal import printable
+from lexppl.data.stratification import evenly
 from lexppl.evaluation.feature_groups import FeatureGroups
 from lexppl.inference.contexts import program_settings, seeded
 from lexppl.inference.objective.program import ParticleProgram, row_marginals
@@ -38,7 +39,8 @@ class FirstAnswer:
     """
 
     def __init__(self, rows: tuple[Tensor, Tensor], groups: FeatureGroups, seed: int) -> None:
-        self._rows = tuple(column[:RANKED_ROWS] for column in rows)
+        places = evenly(len(rows[0]), RANKED_ROWS)
+        self._rows = tuple(column[places] for column in rows)
         self._groups, self._seed = groups, seed
         self._begin = time.perf_counter()
         self._first: tuple[float, float] | None = None

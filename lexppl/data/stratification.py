@@ -107,6 +107,11 @@ def at_most(strata: NDArray[Any], rows: int | None, seed: int) -> NDArray[np.int
     return np.sort(some_of_each(strata, rows, np.random.default_rng(seed)))
 
 
+def evenly(total: int, most: int) -> NDArray[np.int64]:
+    """An even choice of at most so many places of a total: rows may be sorted, by label or date."""
+    return np.unique(np.linspace(0, total - 1, min(most, total)).round()).astype(np.int64)
+
+
 def some_of_each(
     strata: NDArray[Any], most: int, generator: np.random.Generator
 ) -> NDArray[np.int64]:

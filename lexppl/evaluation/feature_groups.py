@@ -16,6 +16,7 @@ from scipy.stats import rankdata
 from torch import Tensor
 
 from lexppl.argument_checks import fraction
+from lexppl.data.stratification import evenly
 
 CUT = 0.7
 """Dependence from which features are one group: a correlation of .7 is half of the variance."""
@@ -181,9 +182,10 @@ def dependence(
     the larger of both ways, 0 where it is negative, with entry i in b bins, levels or intervals of
     equal numbers of rows, and entry j by its rank or the indicators of its levels (Goodman and
     Kruskal's τ); of two numbers at least |ρ|, Spearman's. N counts the rows in which neither is
-    missing, by `markers` as :attr:`lexppl.data.TableEncoding.markers`; at most 5,000 rows are read.
+    missing, by `markers` as :attr:`lexppl.data.TableEncoding.markers`; 5,000 rows are read at most,
+    an even choice.
     """
-    every = x[:DEPENDENCE_ROWS].detach().double().cpu().numpy()
+    every = x[evenly(len(x), DEPENDENCE_ROWS)].detach().double().cpu().numpy()
     is_value = [m != feature for feature, m in enumerate(markers or [-1] * every.shape[1])]
     values, owner = every[:, is_value], np.asarray(entries)[is_value]
     there = np.ones(values.shape)

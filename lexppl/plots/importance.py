@@ -14,10 +14,11 @@ from scipy.cluster.hierarchy import leaves_list, linkage, optimal_leaf_ordering
 
 from lexppl.argument_checks import int_at_least, one_of, shaped
 from lexppl.arviz_compatibility import Posterior
+from lexppl.data.stratification import evenly
 from lexppl.evaluation.effects import FeatureEffects
 from lexppl.explanation.reading.feature_values import FeatureValues, feature_values, strata_of
 from lexppl.explanation.reading.masks import ATTRIBUTION, PROBABILITY, kind_of, mask_means, masks_of
-from lexppl.explanation.reading.picture_values import evenly, short
+from lexppl.explanation.reading.picture_values import short
 from lexppl.explanation.reading.tables import chain_probabilities, selection_table
 from lexppl.plots.rows import LOW_TO_HIGH
 from lexppl.plots.style import BLUE, FAINT, GREY, INK, legend_outside, name_ticks, new_figure, plain

@@ -12,10 +12,11 @@ from scipy.stats import rankdata
 
 from lexppl.argument_checks import int_at_least
 from lexppl.arviz_compatibility import Posterior, group_of
+from lexppl.data.stratification import evenly
 from lexppl.evaluation.effects import RowSteps
 from lexppl.explanation.reading.feature_values import GAIN, FeatureValues, feature_values
 from lexppl.explanation.reading.masks import kind_of, mask_means
-from lexppl.explanation.reading.picture_values import LONGEST_LABEL, NARROW_LABEL, evenly, short
+from lexppl.explanation.reading.picture_values import LONGEST_LABEL, NARROW_LABEL, short
 from lexppl.plots.style import BLUE, FAINT, GREY, INK, ORANGE, check_kind, new_figure, plain
 
 

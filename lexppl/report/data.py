@@ -20,12 +20,12 @@ from lexppl.choices.imputers import data_held_by, hidden_by, image_imputers
 from lexppl.choices.methods import METHODS
 from lexppl.choices.settings import NETWORK, Regime
 from lexppl.data.divided_table import DividedTable
+from lexppl.data.stratification import evenly
 from lexppl.evaluation.importance import FDR
 from lexppl.evaluation.penalty_path import PenaltyPath
 from lexppl.evaluation.prediction import BaseRateGain
 from lexppl.explanation.reading import masks
 from lexppl.explanation.reading.modes import Alternative, alternatives_of
-from lexppl.explanation.reading.picture_values import evenly
 from lexppl.explanation.reading.rows import RowOutcome
 from lexppl.inference import FitResult
 from lexppl.report.divided_rows import DividedRows

@@ -116,6 +116,11 @@ class Report(SectionedReport):
         if not isinstance(table, FittedTable):
             kinds = "an ExplainerClassifier, an ExplainerRegressor (of a search, best_estimator_)"
             raise TypeError(f"explainer must be {kinds} or a FittedTable; it is {type(table)}")
+        held_out = table.source.test_rows
+        if table.source.fold is None and len(held_out) > EXPLAINED_ROWS:
+            # The first ones are explained, and rows may be sorted by label or date.
+            held_out = np.random.default_rng(table.seed).permutation(held_out)
+            table = replace(table, source=replace(table.source, test_rows=held_out))
         self.table, self.progress, self.checkpoints = table, progress, checkpoints
         self.source, self.plan, self.result = table.source, table.plan, table.result
         for row in self.options.row:

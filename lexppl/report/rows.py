@@ -18,6 +18,7 @@ from lexppl.arviz_compatibility import Posterior
 from lexppl.choices.imputers import OF_WORDS
 from lexppl.choices.methods import DEFAULT_METHOD, METHODS
 from lexppl.choices.settings import usual_imputer
+from lexppl.data.stratification import evenly
 from lexppl.data.texts import TextDataset
 from lexppl.evaluation import fit_predictor
 from lexppl.evaluation.effects import revealed_predictions
@@ -214,7 +215,8 @@ class ReportOfRows(SectionedReport):
 
     def learned(self) -> BaseRateGain:
         train_y, test, seed = self.source.train.y, self.source.test, self.plan.seed
-        x, y = test.x[:LEARNED_ROWS], test.y[:LEARNED_ROWS]
+        places = evenly(len(test), LEARNED_ROWS)
+        x, y = test.x[places], test.y[places]
         return gain_over_base_rate(self.result, train_y, x, y, masks=self.masks, seed=seed)
 
     def behind(self, judgement: Judgement) -> list[str]:
@@ -226,8 +228,9 @@ class ReportOfRows(SectionedReport):
         options, source = self.options, self.source
         room = EXPLAINED_NUMBERS // (self.result.replicates * options.draws * source.data.n_entries)
         count = min(len(source.test), EXPLAINED_ROWS, max(10, room))
-        numbers, typed = source.test_numbers[:count], list(dict.fromkeys(options.row))
-        posterior = self.posterior(source.test.x[:count], source.test.y[:count], numbers)
+        places, typed = evenly(len(source.test), count), list(dict.fromkeys(options.row))
+        numbers = np.array(source.test_numbers)[places].tolist()
+        posterior = self.posterior(source.test.x[places], source.test.y[places], numbers)
         early = "single rows were interrupted"
         rows = self.sections.run(
             "looking at single rows", lambda: self._single_rows(posterior), (), early

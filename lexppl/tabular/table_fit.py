@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from lexppl.choices.methods import METHODS
 from lexppl.choices.settings import AUTO, AUTO_PREDICTOR, NETWORK, TREES, Regime
+from lexppl.data.stratification import evenly
 from lexppl.evaluation import penalty_path, plateau
 from lexppl.evaluation.evalx import FittedPredictor
 from lexppl.evaluation.penalty_path import HASTY_ROWS, PenaltyPath
@@ -327,7 +328,8 @@ def _at_penalty(fitted: TableFit, rows: EncodedRows, reference: Reference | None
         level = (place for place in places if not reference.is_ahead(path.by_row[place]))
         path = path.at(next(level, path.index))
         plan, result = replace(plan, penalty=path.penalty), result.at(path.penalty)
-    watched = tuple(column[:WATCHED_ROWS] for column in rows.train)
+    even = evenly(len(rows.train[0]), WATCHED_ROWS)
+    watched = tuple(column[even] for column in rows.train)
     with seeded(plan.seed, rows.train[0].device), program_settings(validate=False):
         every = [watched] * result.replicates
         result.collapse = collapses(result.models, result.guides, every)

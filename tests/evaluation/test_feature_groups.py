@@ -30,6 +30,14 @@ def one_hot(levels):
     return [(levels == level).astype(float) for level in np.unique(levels)]
 
 
+def test_groups_of_a_sorted_table_are_those_of_all_rows(random):
+    first = np.sort(random.normal(size=10 * DEPENDENCE_ROWS))
+    x = columns(first, first + 0.4 * random.normal(size=len(first)))
+    assert FeatureGroups.dependent(x, (0, 1), ("a", "b")).members == ((0, 1),)
+    lowest = FeatureGroups.dependent(x[:DEPENDENCE_ROWS], (0, 1), ("a", "b"))
+    assert lowest.members == ((0,), (1,))
+
+
 def of_two(first, second):
     """The dependence of two entries, each of some columns."""
     found = dependence(columns(*first, *second), [0] * len(first) + [1] * len(second))

@@ -29,6 +29,7 @@ from lexppl.inference.contexts import keep_parameters_local, program_settings
 from lexppl.inference.replicates import Replicates, reinitialised
 from lexppl.inference.stages import TrainingModules
 from lexppl.inference.training.diagnostics import collapse
+from lexppl.inference.training.fit import WATCHED_ROWS
 from lexppl.models import GaussianImputer, KSubsetSelector, SizePenalty, mask_particles, penalty
 from tests.small_models import explainer
 
@@ -324,6 +325,30 @@ def test_an_imputation_without_a_density_is_only_drawn(estimator):
     objective = NestedIWAE(masks=1, samples=2, estimator=estimator)
     objective.differentiable_loss(model, None, x, y).backward()
     assert any(bool((p.grad != 0).any()) for p in model.selector.parameters())
+
+
+class BySign(PyroModule):
+    """Keeps one of two features, by the sign of the first."""
+
+    def __init__(self):
+        super().__init__()
+        self.price = nn.Parameter(torch.zeros(()))
+
+    def forward(self, x, y=None):
+        with pyro.plate("data", len(x), dim=-1), mask_particles():
+            kept = 30.0 * x[:, :1].sign() * torch.tensor([1.0, -1.0])
+            mask = pyro.sample("mask", dist.Bernoulli(logits=kept).to_event(1))
+            return pyro.sample("y", dist.Bernoulli(logits=self.price + mask[..., 0]), obs=y)
+
+
+@pytest.mark.parametrize("order", ["sorted", "mixed"])
+def test_a_collapse_is_looked_for_in_rows_from_everywhere(order):
+    x = torch.linspace(-1.0, 1.0, 3 * WATCHED_ROWS).unsqueeze(1).expand(-1, 2)
+    if order == "mixed":
+        x = x[torch.randperm(len(x), generator=torch.Generator().manual_seed(0))]
+    rows = x, (x[:, 0] > 0.0).float()
+    result = fit(BySign, rows, valid=rows, epochs=1, batch_size=3000, progress=False)
+    assert result.collapse == [None]
 
 
 def test_collapse_is_named():

@@ -22,6 +22,7 @@ from lexppl.inference import entropy_unit
 from lexppl.inference.training.diagnostics import ALL_ON
 from lexppl.models import GaussianImputer
 from lexppl.report import Report, report
+from lexppl.report import rows as rows_report
 from lexppl.report.divided_rows import divided_rows
 from lexppl.report.fit_warnings import copied_message
 from lexppl.report.report import encoded_rows
@@ -204,6 +205,22 @@ def test_words_of_copied_texts_are_measured_with_one_of_each():
     with pytest.warns(UserWarning, match="80 of 80 held-out texts are copies"):
         words = explained.results().words
     assert words.texts == 40 and not words.table["found"].any()
+
+
+def test_rows_that_are_sorted_by_label_are_explained_of_every_label(monkeypatch):
+    monkeypatch.setattr(rows_report, "EXPLAINED_ROWS", 10)
+    ends = [f"{first} {second}" for first in "abcdefgh" for second in "stuvwxyz"]
+    texts = [f"{verdict} {end}" for verdict in ("bad", "good") for end in ends]
+    data = texts_of(texts, [text.partition(" ")[0] for text in texts])
+    rows = divided_rows(*data.split(0.4, 0.2, 0.4, seed=0))
+    explained = ReportOfRows(rows, plan_of_rows(rows, epochs=1, replicates=1), draws=2).fit()
+    labels = dict(zip(rows.test_numbers, rows.test.y.tolist(), strict=True))
+    assert sum(labels[number] for number in explained.results().numbers[0]) == 5
+    monkeypatch.setattr(report, "EXPLAINED_ROWS", 60)
+    X, y = people(120).drop(columns="income"), np.repeat(["high", "low"], 60)
+    explainer = ExplainerClassifier("l2x", k=1, epochs=1, random_state=0).fit(X, y)
+    first = Report(explainer, X, y).source.test_rows[:60] - 120  # Behind the rows of the fit
+    assert 20 < (y[first] == "high").sum() < 40
 
 
 def page_data(folder) -> dict:

@@ -6,13 +6,9 @@ from typing import Any
 import numpy as np
 
 from lexppl.argument_checks import int_at_least
+from lexppl.data.stratification import evenly
 
 LONGEST_LABEL, NARROW_LABEL = 28, 18
-
-
-def evenly(total: int, most: int) -> np.ndarray:
-    """An even choice of at most so many places of a total."""
-    return np.unique(np.linspace(0, total - 1, min(most, total)).round()).astype(int)
 
 
 def short(name: Any, longest: int = LONGEST_LABEL) -> str:

@@ -352,7 +352,8 @@ def fit(
         with seeded(seed + 1, rows.device):
             loop = TrainingLoop(runner, learned_rows, held_out, settings, saved, processes)
             loop.run()
-        result = _result(runner.separated(), loop, train, rows)
+        with seeded(seed + 2, rows.device):
+            result = _result(runner.separated(), loop, train, rows)
     result.row_weights = None if weighting is None else weighting.kind
     if processes.leads:
         report_collapse(result.collapse)
@@ -367,7 +368,8 @@ def _result(
 ) -> FitResult:
     """The result of a loop that has come to its end."""
     watched = loop.held_out if loop.held_out is not None else rows
-    several, _ = next(watched.weighted_batches(WATCHED_ROWS, shuffle=False))
+    # In random order, as rows may be sorted by label or date.
+    several, _ = next(watched.weighted_batches(WATCHED_ROWS, shuffle=True))
     batches = [
         tuple(c[:WATCHED_ROWS] for c in of_replicate(watched, several, replicate))
         for replicate in range(len(finished))
