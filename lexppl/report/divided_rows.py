@@ -98,11 +98,6 @@ class DividedRows:
         """Whether these are texts."""
         return isinstance(self.train, TextDataset)
 
-    @property
-    def test_numbers(self) -> list[int]:
-        """Numbers of the held-out rows."""
-        return [int(number) for number in self.part_numbers[2]]
-
     def by_number(self, numbers: Sequence[int]) -> Part:
         """The rows with these numbers, as a data set."""
         return self.numbered.subset(torch.from_numpy(np.searchsorted(self.numbers, numbers)))
@@ -190,8 +185,8 @@ def _of_images(train: ImageDataset, patches: int | None, flat: bool) -> OfKind:
             f"patches must be at most {shortest}, as the images are {height} × {width} "
             f"pixels; it is {patches}"
         )
-    own = {} if flat else SMALL_OF_IMAGES
-    architecture = (flat_images if flat else images)(shape, patches=patches, **own)
+    sizes = {} if flat else SMALL_OF_IMAGES
+    architecture = (flat_images if flat else images)(shape, patches=patches, **sizes)
     colours = {1: "grey", 3: "colour"}.get(channels, f"{channels} channels")
     return architecture, {
         "entry_names": tuple(architecture.grouping.names),

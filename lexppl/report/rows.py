@@ -229,7 +229,7 @@ class ReportOfRows(SectionedReport):
         room = EXPLAINED_NUMBERS // (self.result.replicates * options.draws * source.data.n_entries)
         count = min(len(source.test), EXPLAINED_ROWS, max(10, room))
         places, typed = evenly(len(source.test), count), list(dict.fromkeys(options.row))
-        numbers = np.array(source.test_numbers)[places].tolist()
+        numbers = source.part_numbers[2][places].tolist()
         posterior = self.posterior(source.test.x[places], source.test.y[places], numbers)
         early = "single rows were interrupted"
         rows = self.sections.run(

@@ -291,7 +291,7 @@ def box_of_rows(
             of labels of which it is not known what it returns; a model for the other task, or with
             labels other than `classes`.
     """
-    names, labels, asked = None, None, model
+    names, labels, passed = None, None, model
     if isinstance(model, BlackBox):
         model, output = model.model, output or model.options.get("output")
     own_output = isinstance(model, nn.Module) and not has_likelihood(model)
@@ -308,7 +308,7 @@ def box_of_rows(
         levels = getattr(model, "classes_", None)
         # By name: a model's labels are those of y, and never places among them.
         labels = None if levels is None else [x if np.ndim(x) else level_of(x) for x in levels]
-    box, x = box_of_table(asked, table, classes=names, labels=labels, output=output)
+    box, x = box_of_table(passed, table, classes=names, labels=labels, output=output)
     if classes is None and box.task == "classification":
         raise ValueError(f"model, a {type(model).__name__}, is for labels; y is a real response")
     return box, x, box.affordable(x)

@@ -385,7 +385,7 @@ impute imdb => imdb has texts, and lexppl impute has no form
 impute mnist => mnist needs --root DIR
 impute squares --imputers padding => --imputers | padding
 """)
-"""By what was typed: the words, and what is said."""
+"""By command line: the words of its error."""
 
 
 @pytest.fixture
@@ -455,15 +455,15 @@ def test_unknown_words_only(tmp_path, capsys):
     """Whether such a row is among those to fit on, whose words are known, depends on the seed."""
     table = table_of_texts(tmp_path / "reviews.csv", 40, review="qwertz uiop")
     words = ["explain", str(table), "--text", "review", "--target", "verdict", *ONE_FIT]
-    told = []
+    messages = []
     for seed in range(40):
         options = parse([*words, "--out", "r", "--seed", str(seed), "--vocabulary", "12"])
         try:
             read_texts(options, torch.device("cpu"))
         except ValueError as error:
-            told.append(str(error))
-    assert told
-    for line in told:
+            messages.append(str(error))
+    assert messages
+    for line in messages:
         assert "row 3 of column 'review' has unknown words only, such as 'qwertz'" in line
         assert "--vocabulary" in line
 
@@ -497,5 +497,5 @@ def test_rows_with_missing_cells_are_left_out_and_counted(tmp_path):
     sizes = [len(part) for part in (source.train, source.valid, source.test)]
     assert sum(sizes) == 39
     frame = pd.read_csv(table).dropna().reset_index(drop=True)
-    for number, said in zip(source.test_numbers, source.test.words, strict=True):
+    for number, said in zip(source.part_numbers[2], source.test.words, strict=True):
         assert " ".join(said) == frame["review"][number]

@@ -619,13 +619,19 @@ VALUES = torch.tensor([[0.0], [1.0]]).double()
 DRAWS = 4000
 
 
+def sound(x):
+    """Mask of a sound measurement, with what is observed of it besides y."""
+    z = pyro.sample("mask", dist.Bernoulli(torch.full((1,), 0.8).double()).to_event(1))
+    spread = torch.where(z == 1, 1.0, 5.0).double()
+    pyro.sample("x", dist.Normal(0.0, spread).to_event(1), obs=x)
+    pyro.factor("field", 0.4 * z[..., 0])
+    return z
+
+
 def program(x, y=None):
     """A mask says that the measurement of x is sound; a price of masks is no part of it."""
     with pyro.plate("data", len(x), dim=-1), mask_particles():
-        z = pyro.sample("mask", dist.Bernoulli(torch.full((1,), 0.8).double()).to_event(1))
-        spread = torch.where(z == 1, 1.0, 5.0).double()
-        pyro.sample("x", dist.Normal(0.0, spread).to_event(1), obs=x)
-        pyro.factor("field", 0.4 * z[..., 0])
+        z = sound(x)
         penalty("price", 3.0 * z[..., 0])
         pyro.sample("y", dist.Normal(z[..., 0], 1.0), obs=y)
 
@@ -633,10 +639,7 @@ def program(x, y=None):
 def imputing(x, y=None):
     """The same, with a mean that differs between imputations."""
     with pyro.plate("data", len(x), dim=-1), mask_particles():
-        z = pyro.sample("mask", dist.Bernoulli(torch.full((1,), 0.8).double()).to_event(1))
-        spread = torch.where(z == 1, 1.0, 5.0).double()
-        pyro.sample("x", dist.Normal(0.0, spread).to_event(1), obs=x)
-        pyro.factor("field", 0.4 * z[..., 0])
+        z = sound(x)
         with imputation_particles():
             t = pyro.sample("t", dist.Normal(torch.zeros(()).double(), 0.1))
             pyro.sample("y", dist.Normal(z[..., 0] + t, 1.0), obs=y)

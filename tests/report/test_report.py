@@ -214,7 +214,7 @@ def test_rows_that_are_sorted_by_label_are_explained_of_every_label(monkeypatch)
     data = texts_of(texts, [text.partition(" ")[0] for text in texts])
     rows = divided_rows(*data.split(0.4, 0.2, 0.4, seed=0))
     explained = ReportOfRows(rows, plan_of_rows(rows, epochs=1, replicates=1), draws=2).fit()
-    labels = dict(zip(rows.test_numbers, rows.test.y.tolist(), strict=True))
+    labels = dict(zip(rows.part_numbers[2].tolist(), rows.test.y.tolist(), strict=True))
     assert sum(labels[number] for number in explained.results().numbers[0]) == 5
     monkeypatch.setattr(report, "EXPLAINED_ROWS", 60)
     X, y = people(120).drop(columns="income"), np.repeat(["high", "low"], 60)

@@ -69,7 +69,8 @@ class ConvolutionalNetwork(Configured, nn.Module):
         largest = []
         for block in self.layers:
             x = block(x)
-            largest.append(x.amax((-2, -1)))
+            if self.pooled:
+                largest.append(x.amax((-2, -1)))
             x = halved(x)
         return self.last(torch.cat(largest, 1) if self.pooled else x.flatten(1))
 
