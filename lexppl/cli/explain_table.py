@@ -147,7 +147,7 @@ class TableRun(ExplainRun):
             worth = gains.measured_importance(source, groups, names, rows, outputs, seed)
         except FloatingPointError:  # Reported where the gains are.
             return None, None
-        return worth, None if worth is None else (~worth.shown_outside(folds)).tolist()
+        return worth, None if worth is None else (~worth.shown_outside()).tolist()
 
 
 def _check_guarantee(plan: FitPlan) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
-from scipy.stats import t
+from scipy.stats import chi2, t
 from torch import Tensor
 
 from lexppl.argument_checks import fraction, one_of, refuse_not_finite, shaped
@@ -31,6 +31,8 @@ LEAST_FOUND = 1.0  # Nats of all rows together, the price of a parameter by Akai
 PARAMETER = 0.5
 """Variance of the log-likelihood of all rows by a parameter that says nothing, ½ χ² of one degree
 of freedom, in squared nats: fits that ignore a column in all folds still have an error."""
+BY_CHANCE = 0.05
+"""Probability of a variance by folds that counts, where folds differ by their rows alone."""
 SHOWN = 0.2
 """p of a group, by itself, up to which masks may keep it."""
 NEARLY, SIZE = 0.25, 0.05
@@ -53,8 +55,8 @@ class Importance:
         full, none: log p(y | x) and log p(y) of each row, `(N,)`.
         errors: of each row with all columns and without each group, `(N, 1 + K)`: 1 for another
             label than the likeliest one and else 0, or the distance of a response from its mean.
-        unit, weight: group of each row, such as a patient, and how often it counts, of mean 1,
-            `(N,)`.
+        unit, weight, fold: group of each row, such as a patient, how often it counts, of mean 1,
+            and the fold whose predictors have not learned from it, `(N,)`.
     """
 
     names: tuple[str, ...]
@@ -66,6 +68,7 @@ class Importance:
     errors: Array
     unit: NDArray[np.int64]
     weight: Array
+    fold: NDArray[np.int64]
 
     @property
     def gains(self) -> Array:
@@ -84,7 +87,10 @@ class Importance:
           `V = (2 s / (1 + s))² (C / (C − 1) Σ_c (Σ_{n in c} w_n (d_n − first))² + ½)`. The factor
           is for the fits. Predictions with a share λ of an effect, as few rows allow, vary between
           tables (2 − λ) times as much as between rows; s = (2 − λ) / λ is the root above 0 of
-          `Σ_n w_n exp(−s d_n) = N`, 1 where p(y | x_S) is calibrated, here from 1 to 3.
+          `Σ_n w_n exp(−s d_n) = N`, 1 where p(y | x_S) is calibrated, here from 1 to 3. V is larger
+          by what the variance by F folds, `F / (F − 1) Σ_f (Σ_{n in f} w_n (d_n − first))²`, is
+          above the .95 quantile of χ² / (F − 1) times that by rows: the fits of a fold may differ
+          by chance in a minimum that they reach.
         - `first_lower`, `first_upper`: `first − q √V / N`, and `first + (q² / 2 + √(q⁴ / 4 + q² V))
           / N`. The variance of a log-likelihood ratio grows with its mean as 2 · mean, so that an
           effect that this table happens to miss has a small V; the upper end has that of an effect
@@ -174,17 +180,16 @@ class Importance:
                 copies |= {name: of_group} if len(of_group) > 1 else {}
         return copies
 
-    def shown_outside(self, folds: Folds, level: float = SHOWN) -> NDArray[np.bool_]:
+    def shown_outside(self, level: float = SHOWN) -> NDArray[np.bool_]:
         """Whether the rows outside each of F folds show that an entry's group is worth anything,
         `(F, G)`: `p ≤ level` of :meth:`group_table` by these rows; true of what was not measured.
 
         Predictors of these rows have learned from the fold's own, its judgement apart.
         """
-        part, owner = folds.part.cpu().numpy(), list(self.groups.of_entries())
-        shown = []
-        for fold in range(folds.count):
-            rows = np.flatnonzero(part != fold)
-            names = ("first", "last", "full", "none", "errors", "unit", "weight")
+        owner, shown = list(self.groups.of_entries()), []
+        for fold in range(self.fold.max() + 1):
+            rows = np.flatnonzero(self.fold != fold)
+            names = ("first", "last", "full", "none", "errors", "unit", "weight", "fold")
             outside = replace(self, **{name: getattr(self, name)[rows] for name in names})
             p = outside._tested(range(len(self.groups.names)), FDR, None, LEVEL)["p"].to_numpy()
             shown.append((np.isnan(p) | (p <= level))[owner])
@@ -241,6 +246,9 @@ class Importance:
     def _mean_and_error(self, values: Array, least: float = PARAMETER) -> tuple[Array, Array]:
         """The weighted mean of each column of values of rows, `(N, M)`, and its standard error."""
         mean, squares = _mean_and_squares(values, self.unit, self.weight)
+        if (free := len(np.unique(self.fold)) - 1) > 0:
+            by_fold = _mean_and_squares(values, self.fold, self.weight)[1]
+            squares += np.maximum(by_fold - chi2.isf(BY_CHANCE, free) / free * squares, 0.0)
         return mean, np.sqrt(squares + least) / len(values)
 
 
@@ -431,7 +439,9 @@ def importance(
     )
     wrong[:, 1:] += unknown[: len(groups.names)]
     both = of_set[every], of_set[()]
-    return Importance(tuple(map(str, names)), groups, first, last, *both, wrong, units, counts)
+    return Importance(
+        tuple(map(str, names)), groups, first, last, *both, wrong, units, counts, part
+    )
 
 
 def named_entries(

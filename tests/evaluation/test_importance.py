@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import torch
 from scipy.special import expit, softmax, xlogy
-from scipy.stats import binom, norm, poisson, t, ttest_ind
+from scipy.stats import binom, chi2, norm, poisson, t, ttest_ind
 
 from lexppl.data import Dataset
 from lexppl.evaluation import FeatureGroups, Folds, importance, interaction_table
@@ -165,7 +165,16 @@ def test_weights_of_copies_are_those_of_the_rows():
         each = np.stack([first, first, first - behind], 1)
         errors = np.zeros((rows, 2))
         found = Importance(
-            ("a", "b"), groups, each, np.zeros((rows, 3)), zero, zero, errors, units, zero + 1.0
+            ("a", "b"),
+            groups,
+            each,
+            np.zeros((rows, 3)),
+            zero,
+            zero,
+            errors,
+            units,
+            zero + 1.0,
+            units // 400,
         ).stand_ins()
         odds = np.exp(-(less**2) / 2 / (behind.var(ddof=1) / rows + 0.01**2))
         if both:
@@ -257,6 +266,7 @@ def by_hand(first, last, **how):
         "errors": np.zeros((rows, 1 + len(names))),
         "unit": np.arange(rows),
         "weight": np.ones(rows),
+        "fold": np.zeros(rows, int),
     }
     return Importance(names, FeatureGroups.alone(names), first, last, **{**rest, **how})
 
@@ -281,6 +291,25 @@ def test_errors_are_those_of_rows_units_and_a_parameter():
     whole = draw.integers(1, 4, 50).astype(float)
     weighed = by_hand(twice, twice, weight=whole / whole.mean()).group_table()
     assert weighed["last"].iloc[0] == pytest.approx(np.average(values[:, 0], weights=whole))
+
+
+@pytest.mark.smoke
+def test_what_one_fold_alone_gains_is_by_chance_of_its_fit():
+    """Fits of a fold share their error: a fit that ends in a better minimum gains in all its rows,
+    and a gain of one fold in five is one standard error, whatever the number of rows."""
+    _, values = normal(2000, 2)
+    values, fold = np.tile(0.03 * (values - values.mean(0)), 2), np.arange(2000) % 5
+    values += 0.003
+    values[:, ::2] += 0.015 * ((fold == 1) - 0.2)[:, None]  # The gain of x1 is that of one fold
+    table = by_hand(values, values, fold=fold).group_table().sort_index()
+    by_units = by_hand(values, values).group_table().sort_index()
+    assert by_units["found"].all() and table["found"].tolist() == [False, True]
+    sums = [400 * (values[fold == f, 0].mean() - 0.003) for f in range(5)]
+    by_row = 2000 * values[:, 0].var(ddof=1)
+    excess = 1.25 * np.square(sums).sum() - chi2.isf(0.05, 4) / 4 * by_row
+    ratio = table.loc["x1", "last_error"] / by_units.loc["x1", "last_error"]
+    assert ratio == pytest.approx(math.sqrt(1.0 + excess / (by_row + PARAMETER)))
+    assert ratio > 2.0
 
 
 @pytest.mark.smoke
@@ -317,21 +346,21 @@ def test_found_is_either_of_two_tests_by_benjamini_and_hochberg():
 @pytest.mark.smoke
 def test_what_rows_outside_a_fold_show_is_what_a_table_of_them_shows():
     rows = np.random.default_rng(0).normal(size=(300, 1))
-    part = torch.arange(300) % 3
-    inside = np.where(part.numpy() == 1, 0.5, -0.1)  # x3 gains in the rows of one fold alone
+    part = np.arange(300) % 3
+    inside = np.where(part > 0, 0.5, -0.1)  # x3 gains in the rows of two folds alone
     last = np.tile([0.1, 0.0, 0.0, 0.0] * 2, (300, 1)) + 0.1 * rows
     last[:, [2, 6]] = inside[:, None] + 0.1 * rows
-    run = by_hand(np.full_like(last, -0.01), last)
-    shown = run.shown_outside(Folds(part, 3))
-    assert shown.tolist() == [[True, False, True, False], [True, False, False, False],
-                              [True, False, True, False]]  # fmt: skip
+    run = by_hand(np.full_like(last, -0.01), last, fold=part)
+    shown = run.shown_outside()
+    assert shown.tolist() == [[True, False, True, False], *[[True, False, False, False]] * 2]
     for fold in range(3):
-        outside = np.flatnonzero(part.numpy() != fold)
-        p = by_hand(run.first[outside], last[outside]).group_table().sort_index()["p"]
+        outside = np.flatnonzero(part != fold)
+        rest = by_hand(run.first[outside], last[outside], fold=part[outside])
+        p = rest.group_table().sort_index()["p"]
         assert shown[fold].tolist() == (p <= SHOWN).tolist()
     # What was not measured is not left out.
     last[:, [3, 7]] = np.nan
-    assert by_hand(last, last).shown_outside(Folds(part, 3))[:, 3].all()
+    assert by_hand(last, last, fold=part).shown_outside()[:, 3].all()
 
 
 def test_the_same_seed_gives_the_same_bits_and_nothing_global_moves():
