@@ -11,13 +11,14 @@ from typing import Any, TypeVar
 import numpy as np
 import pandas as pd
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from lexppl.argument_checks import int_between
 from lexppl.arviz_compatibility import Posterior
 from lexppl.choices.imputers import OF_WORDS
 from lexppl.choices.methods import DEFAULT_METHOD, METHODS
-from lexppl.choices.settings import usual_imputer
+from lexppl.choices.settings import chooses_penalty, usual_imputer
 from lexppl.data.stratification import evenly
 from lexppl.data.texts import TextDataset
 from lexppl.evaluation import fit_predictor
@@ -26,13 +27,16 @@ from lexppl.evaluation.evalx import EvalX, FittedPredictor, fit_evalx
 from lexppl.evaluation.prediction import (
     BaseRateGain,
     base_frequencies,
+    base_log_likelihood,
     gain_over_base_rate,
+    is_behind,
     predictive,
+    predictive_log_likelihood,
 )
 from lexppl.explanation import mask_means, selection_table
 from lexppl.explanation.explain import explanation_tree
 from lexppl.explanation.reading.masks import PROBABILITY, kind_of
-from lexppl.inference import Checkpoints, TrainingOptions, entropy_unit, fit
+from lexppl.inference import Checkpoints, FitResult, TrainingOptions, entropy_unit, fit
 from lexppl.inference.training.checkpoint import below
 from lexppl.inference.training.watch import Progress
 from lexppl.models import BigramImputer, UnigramImputer, regime_targets
@@ -55,7 +59,8 @@ Fitted = TypeVar("Fitted")
 
 EXPLAINED_ROWS, EXPLAINED_NUMBERS = 300, 50_000_000
 """Most held-out rows whose masks are written, and most entries of their draws."""
-LEARNED_ROWS = 500  # Most held-out rows of the gain over the base rate
+LEARNED_ROWS = 500  # Most rows of the gain over the base rate, and of the choice of a penalty
+LOWER_PENALTIES = 2  # Most fits at a quarter of the penalty of the fit before
 STEPS, STEP_MASKS = 200_000, 100
 """Most predictions of single rows (seconds), and most masks of each."""
 RANKED_DRAWS = 2
@@ -74,6 +79,10 @@ WORDS_KEPT = 10  # By default, by a method that needs a k; L2X's
 
 class ReportOfRows(SectionedReport):
     """Explainer of images or of texts, fitted by :meth:`fit`, and its report on held-out rows.
+
+    Where the penalty is not given and the explainer predicts validation rows worse than a predictor
+    that sees everything (:func:`lexppl.evaluation.prediction.is_behind`), it is fitted at a quarter
+    of the penalty, at most twice; :attr:`plan` has the penalty in use.
 
     Example:
         >>> from lexppl.data import texts_of
@@ -136,6 +145,17 @@ class ReportOfRows(SectionedReport):
                 # A selector learns nothing from a predictor that predicts nothing yet.
                 self.architecture = self.architecture.starting_from(full.predictor.network)
         self.say(f"fitting the explainer, {counted(plan.replicates, 'replicate')}")
+        self.result = self._explainer(plan, observed)
+        chosen = plan.k is not None or plan.penalty_given or not chooses_penalty(plan.method)
+        if starts and not (chosen or plan.needs_full_predictor):
+            self._at_lower_penalties()
+        self.result.entry_names = source.data.entry_names
+        self.result.class_names = source.data.class_names
+        self.sections = Sections(not self.result.interrupted)
+        return self
+
+    def _explainer(self, plan: FitPlan, observed: nn.Module | None = None) -> FitResult:
+        source, method = self.source, METHODS[plan.method]
         settings = {
             **plan.settings,
             "features": self.architecture,
@@ -143,21 +163,48 @@ class ReportOfRows(SectionedReport):
             "predictor_hidden": None,
             "classes": len(source.data.class_names),
             "black_box": observed,
-            "imputer": _imputer(plan, source) if METHODS[plan.method].takes("imputer") else None,
+            "imputer": _imputer(plan, source) if method.takes("imputer") else None,
         }
-        has_own_rate = METHODS[plan.method].own_rate is not None and not plan.rate_given
-        self.result = self._fitted(
+        has_own_rate = method.own_rate is not None and not plan.rate_given
+        lower = "" if plan.penalty == self.plan.penalty else f" at {plan.penalty:.3g}"
+        return self._fitted(
             partial(fit, method_system(plan, settings, source.train.x)),
-            "explainer",
+            f"explainer{lower}",
             observed,
             replicates=plan.replicates,
             epochs=plan.epochs,
             learning_rate=None if has_own_rate else plan.schedule,
         )
-        self.result.entry_names = source.data.entry_names
-        self.result.class_names = source.data.class_names
-        self.sections = Sections(not self.result.interrupted)
-        return self
+
+    def _at_lower_penalties(self) -> None:
+        """Fits at a quarter of the penalty, and of that, while the predictor that sees everything
+        is ahead on validation rows; the first that is not behind, else the likeliest."""
+        train, valid, full = self.source.train, self.source.valid, self.full
+        if valid is None or full is None:
+            return
+        places = evenly(len(valid), LEARNED_ROWS)
+        x, y = valid.x[places], valid.y[places]
+
+        def log_likelihood(result: FitResult) -> NDArray[np.float64]:
+            by_row = predictive_log_likelihood(result, x, y, masks=self.masks, seed=self.plan.seed)
+            return np.asarray(by_row.double().mean(0).cpu().numpy())
+
+        by_full = log_likelihood(full.result)
+        by_base = base_log_likelihood(train.y.cpu(), y.cpu()).double().numpy()
+        plan, by_row = self.plan, log_likelihood(self.result)
+        for _ in range(LOWER_PENALTIES):
+            if self.result.interrupted or not is_behind(by_row, by_full, by_base):
+                return
+            plan = replace(plan, penalty=float(plan.penalty or 0.0) / 4.0)
+            self.say(
+                f"fitting it anew at {plan.penalty:.3g} nats, as it predicts less well than from "
+                f"all {self.entries}"
+            )
+            lower = self._explainer(plan)
+            by_lower = log_likelihood(lower)
+            if lower.interrupted or by_lower.mean() <= by_row.mean():
+                return
+            self.plan, self.result, by_row = plan, lower, by_lower
 
     def _fitted(
         self,
