@@ -16,6 +16,7 @@ from lexppl.cli import main
 from lexppl.data import divided_folder, texts_of
 from lexppl.data.divided_table import divided_frame
 from lexppl.data.images import ImageDataset
+from lexppl.evaluation import predictive
 from lexppl.explanation.reading.feature_values import feature_values
 from lexppl.explanation.reading.masks import masks_of
 from lexppl.inference import entropy_unit
@@ -179,6 +180,21 @@ def test_parts_that_are_not_of_one_set_are_refused():
         divided_rows(images, None, images, patches=9)
     with pytest.raises(ValueError, match="row must be a whole number from 0 to 3"):
         ReportOfRows(divided_rows(images, None, images), row=[4])
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_an_explainer_behind_all_words_is_fitted_at_a_quarter_of_the_penalty(given):
+    """A word that decides is worth .69 nats: at a penalty of 1 none is kept."""
+    written = ["a good film", "a bad film", "good and long", "long and bad"] * 30
+    parts = texts_of(written, ["good", "bad", "good", "bad"] * 30).split(0.5, 0.25, 0.25, seed=0)
+    rows, said = divided_rows(*parts), []
+    plan = replace(plan_of_rows(rows, epochs=30), penalty=1.0, penalty_given=given)
+    report = ReportOfRows(rows, plan, say=said.append).fit()
+    best = predictive(report.result, parts[2].x, masks=5).mean(0).argmax(-1)
+    fits = [float(line.split()[4]) for line in said if line.startswith("fitting it anew at ")]
+    assert fits == ([] if given else [0.25, 0.0625][: len(fits)]) and bool(fits) is not given
+    assert report.plan.penalty == [1.0, *fits][-1]
+    assert bool((best == parts[2].y).all()) is not given
 
 
 def test_copies_of_what_was_fitted_are_said():
