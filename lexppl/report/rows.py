@@ -197,8 +197,8 @@ class ReportOfRows(SectionedReport):
                 return
             plan = replace(plan, penalty=float(plan.penalty or 0.0) / 4.0)
             self.say(
-                f"fitting it anew at {plan.penalty:.3g} nats, as it predicts less well than from "
-                f"all {self.entries}"
+                f"fitting the explainer at a lower penalty, {plan.penalty:.3g} nats: it predicts "
+                f"less well than from all {self.entries}"
             )
             lower = self._explainer(plan)
             by_lower = log_likelihood(lower)

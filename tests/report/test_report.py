@@ -191,7 +191,7 @@ def test_an_explainer_behind_all_words_is_fitted_at_a_quarter_of_the_penalty(giv
     plan = replace(plan_of_rows(rows, epochs=30), penalty=1.0, penalty_given=given)
     report = ReportOfRows(rows, plan, say=said.append).fit()
     best = predictive(report.result, parts[2].x, masks=5).mean(0).argmax(-1)
-    fits = [float(line.split()[4]) for line in said if line.startswith("fitting it anew at ")]
+    fits = [float(line.split()[7]) for line in said if "at a lower penalty" in line]
     assert fits == ([] if given else [0.25, 0.0625][: len(fits)]) and bool(fits) is not given
     assert report.plan.penalty == [1.0, *fits][-1]
     assert bool((best == parts[2].y).all()) is not given
