@@ -136,10 +136,7 @@ def law_found(name: str, rows: int, seed: int, columns: list[str], fdr: float) -
     for unit, each in gains_by_law(name, rows, seed).items():
         gains[:, columns.index(unit[0])] = each
     none, alone = np.zeros(rows), FeatureGroups.alone(columns)
-    errors = np.zeros((rows, 1 + len(columns)))
-    both = (
-        (0.0 * gains, gains),
-        (none, none, errors, np.arange(rows), np.ones(rows), np.zeros(rows, int)),
-    )
-    table = Importance(tuple(columns), alone, *both[0], *both[1]).group_table(fdr)
+    values = 0.0 * gains, gains, none, none, np.zeros((rows, 1 + len(columns)))
+    of_rows = np.arange(rows), np.ones(rows), np.zeros(rows, int)
+    table = Importance(tuple(columns), alone, *values, *of_rows).group_table(fdr)
     return table["found"].loc[columns].to_numpy()
