@@ -14,7 +14,8 @@ def cell(records: list[dict[str, Any]], name: str) -> str:
 
 
 def fields_table(records: list[dict[str, Any]]) -> str:
-    """Means over the seeds, a row a field and pattern."""
+    """Means over the seeds, a row a field and pattern, at the usual amplitudes."""
+    records = [r for r in records if r["strength"] == 1.0]
     rows = [
         "| field | pattern | seeds | plain network | accuracy: default, k | post hoc | kept of 64: "
         "default | post hoc | precision: default, k | post hoc | fresh network of what is "

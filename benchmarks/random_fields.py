@@ -22,7 +22,7 @@ from torch import nn
 
 from lexppl import ExplainerClassifier
 
-SAME = ("pattern", "field", "mode", "seed")
+SAME = ("pattern", "field", "strength", "mode", "seed")
 CROSS = np.array([[0, 1, 0], [1, 1, 1], [0, 1, 0]])
 BAR = np.array([[1, 1, 1]])
 AMPLITUDES = {
@@ -41,7 +41,8 @@ WIDTH, EPOCHS, RATE, BATCH = 128, 40, 2e-3, 128
 def line(**record):
     accuracy = " ".join(f"{record[name]:.3f}" for name in ("accuracy", "plain", "refitted"))
     return (
-        f"{record['pattern']:9s} {record['field']:6s} {record['mode']:8s} {record['seed']}: "
+        f"{record['pattern']:9s} {record['field']:6s} × {record['strength']:g} {record['mode']:8s} "
+        f"{record['seed']}: "
         f"accuracy {accuracy}, kept {record['kept']:.1f}, precision {record['precision']:.3f}, "
         f"{record['cpu_seconds']:.0f} s"
     )
@@ -67,7 +68,7 @@ def patterns(kind, labels, generator):
     return found
 
 
-def fields(kind, smooth, rows, seed):
+def fields(kind, smooth, rows, seed, strength=1.0):
     """Fields `(N, 64)`, labels `(N,)` and which entries say the label `(N, 64)`, shuffled."""
     generator = np.random.default_rng(seed)
     y = np.repeat([0, 1], rows // 2)
@@ -76,7 +77,7 @@ def fields(kind, smooth, rows, seed):
     if smooth:
         noise = np.stack([gaussian_filter(field, 3) for field in noise])
     noise /= noise.std()
-    amplitude = AMPLITUDES[kind]["smooth" if smooth else "white"]
+    amplitude = strength * AMPLITUDES[kind]["smooth" if smooth else "white"]
     x = noise * (1 - amplitude * pattern) if kind == "product" else noise + amplitude * pattern
     truth = (pattern != 0).reshape(rows, 64)
     if kind in ("fixed", "product"):
@@ -124,7 +125,8 @@ def accuracy(fitted, x, y):
 
 def found(run, options):
     """One fit, its accuracy beside two networks', the number kept and its precision."""
-    x, y, truth = fields(run["pattern"], run["field"] == "smooth", options.rows, run["seed"])
+    smooth, strength = run["field"] == "smooth", run["strength"]
+    x, y, truth = fields(run["pattern"], smooth, options.rows, run["seed"], strength)
     fit = slice(0, int(0.9 * len(x)))
     held = slice(fit.stop, len(x))
     plain = network(x[fit], y[fit], options.epochs, run["seed"])
@@ -159,6 +161,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--patterns", nargs="+", choices=list(AMPLITUDES), default=list(AMPLITUDES))
     parser.add_argument("--fields", nargs="+", default=["white", "smooth"])
+    parser.add_argument("--strengths", nargs="+", type=float, default=[1.0], help="of AMPLITUDES")
     parser.add_argument("--modes", nargs="+", choices=MODES, default=list(MODES))
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--rows", type=int, default=4_000)
@@ -167,10 +170,11 @@ def main():
     options = options_of(parser, small=small)
     records = Records("random_fields", SAME, line, options)
     runs = [
-        dict(zip(SAME, (pattern, field, mode, seed), strict=True))
+        dict(zip(SAME, (pattern, field, strength, mode, seed), strict=True))
         for seed in range(1, options.seeds + 1)
         for pattern in options.patterns
         for field in options.fields
+        for strength in options.strengths
         for mode in options.modes
     ]
     for run in records.due(runs):

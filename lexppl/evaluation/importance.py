@@ -95,10 +95,12 @@ class Importance:
           / N`. The variance of a log-likelihood ratio grows with its mean as 2 · mean, so that an
           effect that this table happens to miss has a small V; the upper end has that of an effect
           of its own size (a score interval), with half the slope, as the estimate is skewed.
-        - `first_p`: one-sided, that it is not above 0, with the same factor: the smaller of those
-          of d_n and of `log((1 + exp d_n) / 2)`, the gain of the even mixture of both predictions,
-          which is nearer to significance where an effect is small; 1 unless all rows gain a nat
-          together.
+        - `first_p`: one-sided, that it is not above 0, with the same factor; 1 unless all rows gain
+          a nat together. `last_p` is the smaller of this and that of `log((1 + exp d_n) / 2) − c`,
+          the gain of the even mixture of both predictions, which is nearer to significance where an
+          effect is small. It exceeds `d_n / 2` by `log cosh(d_n / 2)`, which two fits gain by being
+          averaged even where A says nothing: c is the mean of that for the group or entry of which
+          it is least.
 
         Then `p = min(1, 2 min(first_p, last_p))`, and `found` by Benjamini and Hochberg's procedure
         at `fdr`, or `p ≤ fwer / K`.
@@ -208,12 +210,13 @@ class Importance:
         every: dict[str, tuple[Array, Array, Array]] = {}
         for name, values in zip(NAMES, (self.first, self.last), strict=True):
             gained = values[:, places]
-            with np.errstate(invalid="ignore"):  # NaN of what was not measured
-                mixture = np.logaddexp(gained, 0.0) - math.log(2.0)
             factor = self._fit_factor(gained)
-            (mean, error), (even, even_error) = map(self._mean_and_error, (gained, mixture))
-            error, even_error = factor * error, factor * even_error
-            p = np.minimum(t.sf(mean / error, free), t.sf(even / even_error, free))
+            mean, error = self._mean_and_error(gained)
+            error = factor * error
+            p = t.sf(mean / error, free)
+            if name == "last":
+                even, even_error = self._mean_and_error(self._mixture_gains()[:, places])
+                p = np.minimum(p, t.sf(even / (factor * even_error), free))
             p = np.where(np.isnan(mean), np.nan, np.where(rows * mean > LEAST_FOUND, p, 1.0))
             every[name] = mean, error, p
         smallest = np.min([every[name][2] for name in by], 0)
@@ -233,6 +236,14 @@ class Importance:
             table[f"{name}_upper"] = mean + shift + np.hypot(shift, q * error)
             table[f"{name}_p"] = of_name
         return pd.DataFrame({**table, "p": p, "found": tested <= alpha})
+
+    def _mixture_gains(self) -> Array:
+        """Of each row, group and entry what the even mixture of the predictions with and without it
+        gains on the one without, less what averaging two fits gains, `(N, K + G)`."""
+        with np.errstate(invalid="ignore"):  # NaN of what was not measured
+            mixture = np.logaddexp(self.last, 0.0) - math.log(2.0)
+        averaged = np.average(mixture - self.last / 2.0, axis=0, weights=self.weight)
+        return np.asarray(mixture - np.nanmin(averaged))
 
     def _fit_factor(self, values: Array) -> Array:
         """How much more values of rows `(N, M)` vary between tables than between rows, `(M,)`."""

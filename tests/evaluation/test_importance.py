@@ -344,6 +344,23 @@ def test_found_is_either_of_two_tests_by_benjamini_and_hochberg():
 
 
 @pytest.mark.smoke
+def test_what_averaging_two_fits_gains_is_no_gain_of_a_column():
+    # Two fits of equal error: d has mean 0, and their mixture gains log cosh(d / 2) on each.
+    rows, columns = 20_000, 100
+    noise = np.random.default_rng(0).normal(0.0, 0.08, (rows, columns))
+    last = np.hstack([noise, noise])
+    feature = by_hand(np.zeros_like(last), last).feature_table()
+    mixture = np.logaddexp(noise, 0.0) - math.log(2.0)
+    assert (mixture.mean(0) / mixture.std(0) * math.sqrt(rows) > 2.0).mean() > 0.5
+    assert (feature["last_p"] <= 0.05).sum() <= binom.isf(0.001, columns, 0.05)
+    # Where fits ignore all columns but x1, whose d has a variance of twice its mean, x1's is less.
+    gained = np.zeros((300, 8))
+    gained[:, [0, 4]] = norm.ppf((np.arange(300)[:, None] + 0.5) / 300, 0.01, math.sqrt(0.02))
+    effect = by_hand(np.zeros_like(gained), gained).group_table().loc["x1"]
+    assert effect["last_p"] < 0.9 * t.sf(effect["last"] / effect["last_error"], 299)
+
+
+@pytest.mark.smoke
 def test_what_rows_outside_a_fold_show_is_what_a_table_of_them_shows():
     rows = np.random.default_rng(0).normal(size=(300, 1))
     part = np.arange(300) % 3
