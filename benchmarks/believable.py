@@ -38,8 +38,8 @@ from explained import (
 from planted_tables import (
     KINDS,
     TARGET,
+    first_and_last_by_law,
     gains_by_law_at,
-    group_gain,
     least_gain,
     planted,
     true_gains,
@@ -156,7 +156,7 @@ def _law_of(name: str, label: str) -> float | None:
     """What a group is worth by the law; None where it has no column that matters."""
     columns = tuple(label.split("+"))
     true = {column for unit in true_gains(name) for column in unit}
-    return None if true.isdisjoint(columns) else group_gain(name, columns)
+    return None if true.isdisjoint(columns) else first_and_last_by_law(name, columns)[1]
 
 
 def by_others(run: dict, source: DividedTable) -> dict:
