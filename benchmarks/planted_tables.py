@@ -163,36 +163,50 @@ def first_and_last_by_law(name: str, columns: Unit) -> tuple[float, float]:
     own = known & set(columns)
     if not own:
         return 0.0, 0.0
-    first = _value_by_law(name, own) - _value_by_law(name, frozenset())
-    if units.isdisjoint(own):
-        return first, 0.0
-    return first, _value_by_law(name, known) - _value_by_law(name, known - own)
+    first = _gain_by_law(name, own, frozenset())
+    return first, 0.0 if units.isdisjoint(own) else _gain_by_law(name, known, known - own)
 
 
 @cache
-def _value_by_law(name: str, kept: frozenset[str]) -> float:
-    """E log p(y | x_S): the mean over rows of x of that over labels, or nine nodes of a response,
-    given x. The log of a mean of R redraws is s² / 2 R too low, with s² their relative variance.
+def _gain_by_law(name: str, known: frozenset[str], less: frozenset[str]) -> float:
+    """E log p(y | x_known) / p(y | x_less), the mean over rows of x of that over y: labels given
+    x_known, or responses given x.
+
+    Of R redraws of relative variance s² the log of the mean density is s² / 2 R too low, and its
+    product with the mean as much too high.
     """
+    (p, of_p), (q, of_q) = _densities_by_law(name, known), _densities_by_law(name, less)
+    if labels := KINDS[name].spread is None:
+        q, of_q = (q.mean(0), 0.0 * of_q) if not less else (q, of_q)
+    weight = p if labels else _nodes()[1]
+    ratio = np.log(p / q) - (of_p if labels else -of_p) - of_q
+    return float((weight * ratio).sum(-1).mean())
+
+
+def _nodes() -> tuple[NDArray, NDArray]:
+    """Nodes and weights of a standard normal."""
+    node, weight = np.polynomial.hermite_e.hermegauss(9)
+    return node, weight / weight.sum()
+
+
+@cache
+def _densities_by_law(name: str, kept: frozenset[str]) -> tuple[NDArray, NDArray]:
+    """p(y | x_kept) of each label, or at nodes of a response given x, `(N, C)`, by redraws of what
+    is not kept; and half the relative variance of this mean."""
     kind, draw = KINDS[name], np.random.default_rng(zlib.crc32(name.encode()))
     x = kind.columns(draw, VALUE_ROWS)
-    node, share = np.polynomial.hermite_e.hermegauss(9)
-
-    def densities(output: NDArray) -> NDArray:
-        if kind.spread is None:
-            return softmax(output, -1)
-        return norm.pdf(node, (output - kind.output(x))[:, None] / kind.spread) / kind.spread
-
-    weights = densities(kind.output(x)) if kind.spread is None else share / share.sum()
-    seen = {column: np.array(column in kept) for column in x}
+    output, seen = kind.output(x), {column: np.array(column in kept) for column in x}
     sums = squares = np.zeros(1)
     for _ in range(VALUE_REDRAWS):
-        again = densities(kind.output(_redrawn(kind, draw, x, seen)))
-        sums, squares = sums + again, squares + again**2
+        again = kind.output(_redrawn(kind, draw, x, seen))
+        if kind.spread is None:
+            density = softmax(again, -1)
+        else:
+            away = (output - again)[:, None] / kind.spread
+            density = norm.pdf(_nodes()[0] + away) / kind.spread
+        sums, squares = sums + density, squares + density**2
     mean = sums / VALUE_REDRAWS
-    variance = squares / VALUE_REDRAWS / mean**2 - 1.0
-    log_density = np.log(mean) + variance / (2.0 * (VALUE_REDRAWS - 1))
-    return float((weights * log_density).sum(-1).mean())
+    return mean, (squares / VALUE_REDRAWS / mean**2 - 1.0) / (2.0 * (VALUE_REDRAWS - 1))
 
 
 def _redrawn(
