@@ -83,7 +83,7 @@ def learned_messages(gain: BaseRateGain, steps: int | None, sampled: bool = Fals
         error = "" if math.isnan(gain.error) else f" ± {2 * gain.error:.3f}"
         lines.append(
             "on held-out rows the explainer predicts no better than the base rate "
-            f"({gain.nats:+.3f}{error} nats a row, {count}): apart from what is "
+            f"({round(gain.nats, 3) + 0.0:+.3f}{error} nats a row, {count}): apart from what is "
             "found, do not rely on its selection of features; give more rows"
             + ("" if sampled else " or more --epochs")
         )

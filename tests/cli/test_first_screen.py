@@ -182,7 +182,7 @@ def test_images_are_not_rows_of_features():
 def test_fits_that_differ_and_one_fit():
     apart = [group("age", 0.5, agreement=0.3), group("size (cm)", 0.9)]
     sure = said(apart)[1]
-    assert "agree on size (cm), but differ on age (read in 45 to 55 of 100 rows)." in sure
+    assert "agree on size (cm), but differ on which rows read age (45 to 55 of 100)." in sure
     assert said([group("age")], fits=1)[1].endswith("depends on its seed.")
     rarely = [group("age", 0.9), group("size", 0.01)]
     assert "agree on where age matters." in said(rarely)[1]

@@ -249,11 +249,12 @@ class Reading:
             what = listed(g.bold for g in known)
         lines = [f"the {fits} agree on where {what} matter{'s' * (len(known) == 1)}"]
         if apart:
-            span = " (read in {} of 100 rows)".format if self.selects else lambda _: ""
+            span = " ({} of 100)".format if self.selects else lambda _: ""
             items = [f"{g.bold}{span(_span(g))}" for g in apart]
+            what = "which rows read " * self.selects
             alike = listed(g.bold for g in same)
             agree = f"agree on {alike}, but " if same else ""
-            lines = [f"the {fits} {agree}differ on {listed(items)}"]
+            lines = [f"the {fits} {agree}differ on {what}{listed(items)}"]
         return lines
 
     @property
