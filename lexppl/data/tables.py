@@ -148,7 +148,8 @@ class TableReading:
         wanted = self.keep or left
         features = [name for name in left if name != target and name in wanted]
         if not features:
-            out = f"; left out: {quoted(self.drop)}" if self.drop else ""
+            texts = "; a column of texts is read by --text, in Python by texts_of"
+            out = f"; left out: {quoted(self.drop)}{texts}" if self.drop else ""
             raise ValueError(f"no column is left beside the target {str(target)!r}{out}")
         if unread := [name for name in self.categorical if name not in features]:
             raise ValueError(f"categorical names {quoted(unread)}, which are left out")
