@@ -366,10 +366,10 @@ def importance(
     the columns which they read, their outputs averaged by weights that make the rows of all other
     folds likeliest, the same for sets that are compared.
 
-    Of a member m of a group of several, "all without m" has the prediction of m by the other
-    members, of trees, in its place. This says nothing that they do not say, so that V is the same;
-    but where few rows are learned from more easily by m than by the others, as by the square of a
-    column where only its size counts, m would seem to say something beyond them.
+    Of a member m of a group of several both sets have, beside their columns, the prediction of m by
+    the other members, of trees. It says nothing that they do not say, so that V is the same; but
+    few rows are learned from more easily by some columns than by others of the same information,
+    as by the square of a column where its size counts, which would seem to say something beyond it.
 
     There are two estimands. What the intervals cover is the mean of such an analysis over tables
     of this size. The law's own value, with the law's own p(y | x_S), is larger by what so many rows
@@ -432,6 +432,7 @@ def importance(
         }
         alone = [columns if chosen.issuperset(columns) else () for columns in alone]
     rest = [tuple(e for e in every if e not in columns) for columns in alone]
+    whole = [every] * len(rest)
     several = [e for e, k in enumerate(groups.of_entries()) if len(groups.members[k]) > 1]
     several = [e for e in several if alone[len(groups.names) + e]]
     if several:
@@ -439,8 +440,9 @@ def importance(
         features, owners = _predicted_members(x, np.asarray(entries), several, others, part, seed)
         x, entries = torch.cat([x.cpu(), features], 1), [*entries, *owners]
         for new, member in enumerate(several, len(names)):
-            rest[len(groups.names) + member] += (new,)
-    sets = list(dict.fromkeys([(), every, *alone, *rest]))
+            for beside in (rest, whole):
+                beside[len(groups.names) + member] += (new,)
+    sets = list(dict.fromkeys([(), every, *alone, *rest, *whole]))
     # A single column that is compared with none needs no network beside trees.
     networks = [len(columns) > 1 or columns in rest for columns in sets]
     log_likelihoods, errors = held_out_scores(
@@ -458,7 +460,7 @@ def importance(
     error_of_set = dict(zip(sets, errors, strict=True))
     unknown = np.where([bool(columns) for columns in alone], 0.0, np.nan)
     first = np.stack([of_set[columns] - of_set[()] for columns in alone], 1) + unknown
-    last = np.stack([of_set[every] - of_set[columns] for columns in rest], 1) + unknown
+    last = np.stack([of_set[a] - of_set[b] for a, b in zip(whole, rest, strict=True)], 1) + unknown
     wrong = np.stack(
         [error_of_set[every], *(error_of_set[s] for s in rest[: len(groups.names)])], 1
     )

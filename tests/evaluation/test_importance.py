@@ -202,6 +202,22 @@ def test_of_a_group_the_member_that_decides_is_found():
     assert run.group_table()["found"].to_dict() == {"size": True, "x3": False}
 
 
+@pytest.mark.complete
+def test_a_member_that_is_easier_to_learn_from_says_nothing_beyond_the_others():
+    """y depends on |x1|, x3; x2 is the square of x1 with noise, which 300 rows are learned from."""
+    wrong, names = 0, [f"x{place}" for place in range(1, 9)]
+    groups = FeatureGroups.named({"size": ["x1", "x2"]}, names)
+    for seed in range(8):
+        draw = np.random.default_rng(seed)
+        a, b = draw.normal(size=(2, 300))
+        square = a**2 + 0.5 * draw.normal(size=300)
+        x = np.column_stack([a, square, b, draw.normal(size=(300, 5))])
+        y = (draw.random(300) < expit(2.5 * (np.abs(a) - 0.8) - 1.5 * b)).astype(int)
+        feature = importance(table(x, y), groups=groups).feature_table()
+        wrong += feature.loc["x2", "last_p"] <= 0.1
+    assert wrong <= binom.isf(0.01, 8, 0.1)
+
+
 @pytest.mark.parametrize("pair", [True, False])
 def test_noise_beside_one_column_that_decides_is_not_found(pair):
     """What is compared has the same predictors: one column beside noise as both together."""
