@@ -213,7 +213,9 @@ def test_a_member_that_is_easier_to_learn_from_says_nothing_beyond_the_others():
         square = a**2 + 0.5 * draw.normal(size=300)
         x = np.column_stack([a, square, b, draw.normal(size=(300, 5))])
         y = (draw.random(300) < expit(2.5 * (np.abs(a) - 0.8) - 1.5 * b)).astype(int)
-        feature = importance(table(x, y), groups=groups).feature_table()
+        data = table(x, y)
+        folds = Folds.of(data[1], 5, 0)
+        feature = importance(data, groups=groups, folds=folds).feature_table()
         wrong += feature.loc["x2", "last_p"] <= 0.1
     assert wrong <= binom.isf(0.01, 8, 0.1)
 
