@@ -116,6 +116,7 @@ RARE, MOST_RARE = 0.4, 3
 most such classes that are named."""
 NEEDED = 0.05  # p of what a feature says beyond the others up to which it has no alternative
 TOGETHER = "together with others"  # Of words that say nothing alone
+MORE_OFTEN = 1.5  # Times that masks keep words that are found as often as others, at least
 
 
 @dataclass(frozen=True)
@@ -346,12 +347,20 @@ def _of_words(screen: FirstScreen, words: WordFindings) -> FirstScreen:
         more = [f"{len(names) - NAMED} more"] * (len(names) > NAMED)
         items.append(f"{listed([*names[:NAMED], *more])} ({kind})")
     are, them = ("together they are", "them") if len(found) > 1 else ("it is", "it")
-    kept = round(100 * np.average(found["share"].fillna(0.0), weights=found["texts"]))
+    kept, of_others = (
+        round(100 * np.average(part["share"].fillna(0.0), weights=part["texts"]))
+        if len(part)
+        else 0
+        for part in (found, table[~table["found"]])
+    )
     first = (
         f"The prediction of {target} rests on {listed(items)}; {are} in "
         f"{_hundredths(words.covered)} of 100 texts, of which {_hundredths(words.right)} of 100 "
-        f"are predicted right. The explainer keeps {them} in {kept} of 100 places."
+        f"are predicted right. The explainer keeps {them} in {kept} of 100 places, other words in "
+        f"{of_others}."
     )
+    if kept < MORE_OFTEN * of_others:
+        first = f"{first[:-1]}: its masks do not tell {them} from others."
     others, rest = words.measured - len(found), words.tested - words.measured
     if others:
         which = f"The other {counted(others, 'word')}"

@@ -255,10 +255,20 @@ def test_words_that_are_found_stand_by_their_class_and_interactions_last():
     assert rests == (
         "The prediction of verdict rests on superb (good), rude (bad) and not (together with "
         "others); together they are in 85 of 100 texts, of which 95 of 100 are predicted right. "
-        "The explainer keeps them in 88 of 100 places. Of the other 27 words 1 was measured, "
-        "which is not shown to help."
+        "The explainer keeps them in 88 of 100 places, other words in 10. Of the other 27 words 1 "
+        "was measured, which is not shown to help."
     )
     assert sure.startswith("Each of these says something, alone or beyond all others, on 400 texts")
+
+
+def test_masks_that_keep_every_word_alike_are_said():
+    rests, *_ = words_screen(
+        [
+            ("rude", 0.02, "bad", 0.17, 50, 1e-4, True),
+            ("the", -0.01, "bad", 0.18, 400, 0.9, False),
+        ]
+    )
+    assert "in 17 of 100 places, other words in 18: its masks do not tell it from others." in rests
 
 
 def test_of_words_that_tell_nothing_it_is_said_that_nothing_is_found():

@@ -68,7 +68,8 @@ def word_table(
     Returns:
         indexed by `word`: `texts`, of N with the word; `share`, the mean of E[z | x] over the
         places of the held-out texts where it stands, with its 95 % t-interval over replicates,
-        `share_lower`, `share_upper`; `mostly_in`, the class c of the largest P(c | word) / P(c);
+        `share_lower`, `share_upper`, of probabilities within 0 and 1; `mostly_in`, the class c of
+        the largest P(c | word) / P(c);
         `deviance`, `2 Σ O log(O / E)` of its table with the class. In the order of Pearson's
         residual `(|s_w| − n_w s̄) / √(n_w s̄)`, s_w the sum of E[z | x] over the n_w places and s̄ the
         mean of `|s_w| / n_w` over all, so that no word is first for how frequent it is; unknown
@@ -102,12 +103,15 @@ def word_table(
         half = t.ppf(0.975, len(sums) - 1) * shares.std(0, ddof=1) / np.sqrt(len(sums))
     deviance = rel_entr(by_class, expected) + rel_entr(total - by_class, total - expected)
     mean = shares.mean(0)
+    ends = np.stack([mean - half, mean + half])
+    if masks.min() >= 0.0 and masks.max() <= 1.0:
+        ends = ends.clip(0.0, 1.0)
     table = pd.DataFrame(
         {
             "texts": by_class.sum(1).round().astype(int),
             "share": mean,
-            "share_lower": mean - half,
-            "share_upper": mean + half,
+            "share_lower": ends[0],
+            "share_upper": ends[1],
             "mostly_in": np.array(class_names, dtype=object)[lift.argmax(1)],
             "deviance": 2.0 * deviance.sum(1),
         },
