@@ -38,7 +38,9 @@ SHOWN = 0.2
 NEARLY, SIZE = 0.25, 0.05
 """Share of what a group says alone that a member may lack to stand in for it, and the p of what it
 says beyond the others up to which it is no stand-in."""
-TREES_OF_MEMBER = 10  # By which a member of a group is predicted from the others
+TREES_OF_MEMBER, MOST_PREDICTED = 10, 8
+"""By which a member of a group is predicted from the others; the largest group in which it is: 64
+columns of four groups took twice the time."""
 MOST_SLOPE = 3.0  # By which log-likelihood ratios must be multiplied to be calibrated
 NAMES = ("first", "last")
 INTERACTION = ["gain", "standard_error", "lower", "upper", "difference"]
@@ -366,7 +368,7 @@ def importance(
     the columns which they read, their outputs averaged by weights that make the rows of all other
     folds likeliest, the same for sets that are compared.
 
-    Of a member m of a group of several both sets have, beside their columns, the prediction of m by
+    Of a member m of a group of two to eight both sets have, beside their columns, the prediction of m by
     the other members, of trees. It says nothing that they do not say, so that V is the same; but
     few rows are learned from more easily by some columns than by others of the same information,
     as by the square of a column where its size counts, which would seem to say something beyond it.
@@ -433,8 +435,8 @@ def importance(
         alone = [columns if chosen.issuperset(columns) else () for columns in alone]
     rest = [tuple(e for e in every if e not in columns) for columns in alone]
     whole = [every] * len(rest)
-    several = [e for e, k in enumerate(groups.of_entries()) if len(groups.members[k]) > 1]
-    several = [e for e in several if alone[len(groups.names) + e]]
+    sizes = [len(groups.members[k]) for k in groups.of_entries()]
+    several = [e for e in every if 1 < sizes[e] <= MOST_PREDICTED and alone[len(groups.names) + e]]
     if several:
         others = [set(groups.members[groups.of_entries()[e]]) - {e} for e in several]
         features, owners = _predicted_members(x, np.asarray(entries), several, others, part, seed)
