@@ -368,10 +368,11 @@ def importance(
     the columns which they read, their outputs averaged by weights that make the rows of all other
     folds likeliest, the same for sets that are compared.
 
-    Of a member m of a group of two to eight both sets have, beside their columns, the prediction of m by
-    the other members, of trees. It says nothing that they do not say, so that V is the same; but
-    few rows are learned from more easily by some columns than by others of the same information,
-    as by the square of a column where its size counts, which would seem to say something beyond it.
+    Of a member m of a group of two to eight both sets have, beside their columns, the prediction of
+    m by the other members, of trees. It says nothing that they do not say, so that V is the same;
+    but few rows are learned from more easily by some columns than by others of the same
+    information, as by the square of a column where its size counts, which would seem to say
+    something beyond it.
 
     There are two estimands. What the intervals cover is the mean of such an analysis over tables
     of this size. The law's own value, with the law's own p(y | x_S), is larger by what so many rows
