@@ -441,7 +441,7 @@ def importance(
     if several:
         others = [set(groups.members[groups.of_entries()[e]]) - {e} for e in several]
         features, owners = _predicted_members(x, np.asarray(entries), several, others, part, seed)
-        x, entries = torch.cat([x.cpu(), features], 1), [*entries, *owners]
+        x, entries = torch.cat([x.cpu().double(), features], 1), [*entries, *owners]
         for new, member in enumerate(several, len(names)):
             for beside in (rest, whole):
                 beside[len(groups.names) + member] += (new,)
@@ -490,12 +490,12 @@ def _predicted_members(
     for new, (member, rest) in enumerate(zip(members, others, strict=True), entries.max() + 1):
         own, read = entries == member, np.isin(entries, list(rest))
         predicted = np.zeros((len(values), own.sum()))
-        for fold in range(part.max() + 1):
+        for fold in np.unique(part):
             held = part == fold
             trees = ExtraTreesRegressor(TREES_OF_MEMBER, min_samples_leaf=5, random_state=seed)
             trees.fit(values[~held][:, read], values[~held][:, own].squeeze())
             predicted[held] = trees.predict(values[held][:, read]).reshape(-1, own.sum())
-        columns.append(torch.from_numpy(predicted).to(x.dtype))
+        columns.append(torch.from_numpy(predicted))
         owners.append(np.full(own.sum(), new))
     return torch.cat(columns, 1), np.concatenate(owners)
 
