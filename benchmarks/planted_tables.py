@@ -196,6 +196,7 @@ def _densities_by_law(name: str, kept: frozenset[str]) -> tuple[NDArray, NDArray
     kind, draw = KINDS[name], np.random.default_rng(zlib.crc32(name.encode()))
     x = kind.columns(draw, VALUE_ROWS)
     output, seen = kind.output(x), {column: np.array(column in kept) for column in x}
+    node, _ = _nodes()
     sums = squares = np.zeros(1)
     for _ in range(VALUE_REDRAWS):
         again = kind.output(_redrawn(kind, draw, x, seen))
@@ -203,7 +204,7 @@ def _densities_by_law(name: str, kept: frozenset[str]) -> tuple[NDArray, NDArray
             density = softmax(again, -1)
         else:
             away = (output - again)[:, None] / kind.spread
-            density = norm.pdf(_nodes()[0] + away) / kind.spread
+            density = norm.pdf(node + away) / kind.spread
         sums, squares = sums + density, squares + density**2
     mean = sums / VALUE_REDRAWS
     return mean, (squares / VALUE_REDRAWS / mean**2 - 1.0) / (2.0 * (VALUE_REDRAWS - 1))

@@ -436,15 +436,16 @@ def importance(
         alone = [columns if chosen.issuperset(columns) else () for columns in alone]
     rest = [tuple(e for e in every if e not in columns) for columns in alone]
     whole = [every] * len(rest)
-    sizes = [len(groups.members[k]) for k in groups.of_entries()]
-    several = [e for e in every if 1 < sizes[e] <= MOST_PREDICTED and alone[len(groups.names) + e]]
+    beside = [set(groups.members[k]) - {e} for e, k in enumerate(groups.of_entries())]
+    several = [e for e in every if 0 < len(beside[e]) < MOST_PREDICTED]
+    several = [e for e in several if alone[len(groups.names) + e]]
     if several:
-        others = [set(groups.members[groups.of_entries()[e]]) - {e} for e in several]
+        others = [beside[e] for e in several]
         features, owners = _predicted_members(x, np.asarray(entries), several, others, part, seed)
         x, entries = torch.cat([x.cpu().double(), features], 1), [*entries, *owners]
         for new, member in enumerate(several, len(names)):
-            for beside in (rest, whole):
-                beside[len(groups.names) + member] += (new,)
+            for with_new in (rest, whole):
+                with_new[len(groups.names) + member] += (new,)
     sets = list(dict.fromkeys([(), every, *alone, *rest, *whole]))
     # A single column that is compared with none needs no network beside trees.
     networks = [len(columns) > 1 or columns in rest for columns in sets]
@@ -485,17 +486,15 @@ def _predicted_members(
     """The features of members of groups, predicted outside each fold from the others of the group,
     and the new entry of each such feature, counted on from the last."""
     from sklearn.ensemble import ExtraTreesRegressor  # noqa: PLC0415 - slow to import
+    from sklearn.model_selection import PredefinedSplit, cross_val_predict  # noqa: PLC0415 - slow
 
     values, columns, owners = x.detach().cpu().numpy(), [], []
     for new, (member, rest) in enumerate(zip(members, others, strict=True), entries.max() + 1):
         own, read = entries == member, np.isin(entries, list(rest))
-        predicted = np.zeros((len(values), own.sum()))
-        for fold in np.unique(part):
-            held = part == fold
-            trees = ExtraTreesRegressor(TREES_OF_MEMBER, min_samples_leaf=5, random_state=seed)
-            trees.fit(values[~held][:, read], values[~held][:, own].squeeze())
-            predicted[held] = trees.predict(values[held][:, read]).reshape(-1, own.sum())
-        columns.append(torch.from_numpy(predicted))
+        trees = ExtraTreesRegressor(TREES_OF_MEMBER, min_samples_leaf=5, random_state=seed)
+        given, target = values[:, read], values[:, own].squeeze()
+        predicted = cross_val_predict(trees, given, target, cv=PredefinedSplit(part))
+        columns.append(torch.from_numpy(predicted.astype(np.float64).reshape(len(values), -1)))
         owners.append(np.full(own.sum(), new))
     return torch.cat(columns, 1), np.concatenate(owners)
 
